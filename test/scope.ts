@@ -102,6 +102,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/mcp/clients.test.ts',
   ],
   runtimes: [
+    'test/e2e/go-durable-agents.test.ts',
     'test/e2e/node-versions.test.ts',
     'test/runtimes/go.test.ts',
     'test/runtimes/http.test.ts',

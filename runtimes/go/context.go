@@ -18,6 +18,10 @@ type facts struct {
 	initMessage
 	state  sync.Map
 	logger *slog.Logger
+	// nil for an agent that is not durable.
+	durable *durable
+	// What State returns for an agent that is not durable.
+	memory memory
 }
 
 // Context describes a call and the instance in which it runs. In the initializer and in pre_stop there is no
@@ -28,6 +32,9 @@ type Context struct {
 
 	once        sync.Once
 	traceparent string
+
+	// True after the call of a durable agent, or after its initializer. Guarded by the lock of durable.
+	isOver bool
 }
 
 // nowhere holds the facts of a Context outside an instance, such as in a unit test of a handler.
@@ -158,7 +165,8 @@ func (c *Context) MemoryMB() int { return c.facts.MemoryMB }
 // CPUMillis returns the CPU share of the instance in thousandths of a core.
 func (c *Context) CPUMillis() int { return c.facts.CPUMillis }
 
-// State returns a map that exists as long as the instance. All calls share it.
+// State returns a map that exists as long as the instance. All calls share it. It is never saved: the state
+// of a durable agent is that of the function State.
 func (c *Context) State() *sync.Map { return &c.facts.state }
 
 // Env returns an environment variable, or "" when it is not set.

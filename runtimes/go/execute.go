@@ -4,6 +4,7 @@ package rookery
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -50,10 +51,14 @@ func (s *server) execute(c *call) (result outcome) {
 			s.logFailure(c, panicText(cause)+"\n"+string(debug.Stack()))
 		}
 	}()
-	value, err := s.handler(c, c.event)
+	value, err := s.handlerOf(c)(c, c.event)
 	if err != nil {
-		s.logFailure(c, err.Error())
-		return outcome{failure: handlerFailure(err.Error())}
+		text := err.Error()
+		s.logFailure(c, text)
+		if coded := (*callError)(nil); errors.As(err, &coded) {
+			return outcome{failure: &errorMessage{Code: coded.message.Code, Message: text}}
+		}
+		return outcome{failure: handlerFailure(text)}
 	}
 	if sequence, ok := asSequence(value); ok {
 		frame, failure := encodeSequence(sequence, c.openStream(), s.facts.MaxResultBytes)
@@ -67,6 +72,19 @@ func (s *server) execute(c *call) (result outcome) {
 		return outcome{failure: tooLarge(size, s.facts.MaxResultBytes)}
 	}
 	return outcome{frame: frame}
+}
+
+// handlerOf returns the function that runs a call: the handler, or the entry that the service names.
+func (s *server) handlerOf(c *call) Handler {
+	if d := s.facts.durable; d != nil && d.entries != (durableEntries{}) {
+		switch entry := c.parsedHeader().Entry; {
+		case entry == entryAlarm && s.alarm != nil:
+			return s.alarm.handler()
+		case entry == entrySleep && s.sleep != nil:
+			return s.sleep.handler()
+		}
+	}
+	return s.handler
 }
 
 func asSequence(value any) (iter.Seq[any], bool) {
@@ -94,21 +112,27 @@ func (s *server) finish(c *call, result outcome, started time.Time) (next *call)
 	next = s.nextCall()
 	s.lock.Unlock()
 
+	failure := result.failure
+	if reason != "" && (reason != reasonInterrupt || failure != nil) {
+		failure = cancelledFailure(reason)
+	}
+	var saved []byte
+	if d := s.facts.durable; d != nil {
+		saved, failure = d.settle(c, failure)
+	}
 	if spans := c.spans.Load(); spans != nil && c.conn.takesSpans {
 		c.conn.send(spans.frame(c.id, started))
 	}
-	switch {
-	case reason != "" && (reason != reasonInterrupt || result.failure != nil):
-		failure := cancelledFailure(reason)
+	if failure != nil {
 		failure.RunMicros = &micros
 		c.conn.send(encodeError(c.id, failure))
-	case result.failure != nil:
-		result.failure.RunMicros = &micros
-		c.conn.send(encodeError(c.id, result.failure))
-	default:
-		putResult(result.frame, c.id, micros)
-		c.conn.send(result.frame)
+		return next
 	}
+	putResult(result.frame, c.id, micros)
+	if saved != nil {
+		result.frame = append(saved, result.frame...)
+	}
+	c.conn.send(result.frame)
 	return next
 }
 
@@ -129,6 +153,11 @@ func (s *server) logFailure(c *call, text string) {
 
 func panicText(cause any) string {
 	return fmt.Sprintf("panic: %v", cause)
+}
+
+// handler returns the handler that runs the hook; its event is ignored.
+func (h Hook) handler() Handler {
+	return func(ctx context.Context, _ json.RawMessage) (any, error) { return nil, h(ctx) }
 }
 
 // runHook runs an initializer or a pre_stop function and sends its error to ended. A panic becomes an error.

@@ -43,6 +43,10 @@ func (s *server) receiveInit(c *connection, payload []byte) error {
 		if s.state == stateNew {
 			s.state = stateInitializing
 			s.facts = &facts{initMessage: message, logger: newLogger()}
+			if message.Durable != nil {
+				s.facts.durable = newDurable(message.Durable, s.dataConnections)
+				s.facts.Durable = nil // with the text of the state
+			}
 			s.initWork = &work{current: Context{facts: s.facts}}
 			go s.initialize()
 		}
@@ -58,6 +62,9 @@ func (s *server) initialize() {
 	timeout := time.Duration(s.facts.InitTimeoutMs) * time.Millisecond
 	started := time.Now()
 	failure := s.runInitializer(timeout)
+	if d := s.facts.durable; d != nil && failure == nil {
+		failure = d.begin(&s.initWork.current)
+	}
 	answer := encodeJSON(frameInitOK, 0, initOKMessage{InitMicros: time.Since(started).Microseconds()})
 	if failure != nil {
 		logLine(failure.Message)
@@ -103,6 +110,9 @@ func (s *server) runInitializer(timeout time.Duration) *errorMessage {
 				": the code directory " + path + " " + why}
 		}
 	}
+	if failure := s.checkDurable(); failure != nil {
+		return failure
+	}
 	if s.initializer == nil {
 		return nil
 	}
@@ -125,6 +135,25 @@ func (s *server) runInitializer(timeout time.Duration) *errorMessage {
 		s.initWork.end(context.DeadlineExceeded)
 		return &errorMessage{Code: codeInitializerTimeout, Message: fmt.Sprintf("initializer timed out after %g s", timeout.Seconds())}
 	}
+}
+
+// checkDurable returns why this program cannot be the durable agent of INIT, or nil.
+func (s *server) checkDurable() *errorMessage {
+	d := s.facts.durable
+	if d == nil {
+		return nil
+	}
+	missing := func(entry, name, option string) *errorMessage {
+		return &errorMessage{Code: codeLoad, Message: fmt.Sprintf(
+			"cannot load the %s entry %s: the program calls rookery.Start without rookery.%s", entry, name, option)}
+	}
+	if d.entries.Alarm != "" && s.alarm == nil {
+		return missing(entryAlarm, d.entries.Alarm, "WithAlarm")
+	}
+	if d.entries.Sleep != "" && s.sleep == nil {
+		return missing(entrySleep, d.entries.Sleep, "WithSleep")
+	}
+	return d.check()
 }
 
 // startQueued runs the calls that arrived during the initialization.

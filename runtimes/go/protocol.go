@@ -13,24 +13,27 @@ import (
 const protocolVersion = 1
 
 const (
-	frameHello    byte = 1
-	frameHelloOK  byte = 2
-	frameInit     byte = 3
-	frameInitOK   byte = 4
-	frameCall     byte = 5
-	frameResult   byte = 6
-	frameChunk    byte = 7
-	frameError    byte = 8
-	frameCancel   byte = 9
-	frameCredit   byte = 10
-	framePing     byte = 11
-	framePong     byte = 12
-	frameStop     byte = 13
-	frameStopped  byte = 14
-	frameSpans    byte = 17
-	frameOverhead      = 5 // size of type and call id, which the length includes
-	headerBytes        = 4 + frameOverhead
-	maxFrameBytes      = 7 * 1024 * 1024
+	frameHello     byte = 1
+	frameHelloOK   byte = 2
+	frameInit      byte = 3
+	frameInitOK    byte = 4
+	frameCall      byte = 5
+	frameResult    byte = 6
+	frameChunk     byte = 7
+	frameError     byte = 8
+	frameCancel    byte = 9
+	frameCredit    byte = 10
+	framePing      byte = 11
+	framePong      byte = 12
+	frameStop      byte = 13
+	frameStopped   byte = 14
+	frameSave      byte = 15
+	frameSaved     byte = 16
+	frameSpans     byte = 17
+	frameKeepAwake byte = 18
+	frameOverhead       = 5 // size of type and call id, which the length includes
+	headerBytes         = 4 + frameOverhead
+	maxFrameBytes       = 7 * 1024 * 1024
 	// Limit for the text of an ERROR, since an error's own text may have any length.
 	maxMessageBytes = 64 * 1024
 )
@@ -74,11 +77,16 @@ type helloMessage struct {
 }
 
 type helloOKMessage struct {
-	Version int           `json:"version"`
-	Runtime string        `json:"runtime"`
-	SDK     string        `json:"sdk"`
-	State   string        `json:"state"`
-	Error   *errorMessage `json:"error,omitempty"`
+	Version int    `json:"version"`
+	Runtime string `json:"runtime"`
+	SDK     string `json:"sdk"`
+	State   string `json:"state"`
+	// 1: the runtime accepts durable in INIT.
+	Durable int `json:"durable"`
+	// Present for a durable agent after INIT.
+	StateVersion     *int64        `json:"stateVersion,omitempty"`
+	KeepAwakeSeconds uint32        `json:"keepAwakeSeconds,omitempty"`
+	Error            *errorMessage `json:"error,omitempty"`
 }
 
 type initMessage struct {
@@ -97,6 +105,24 @@ type initMessage struct {
 	Version        string `json:"version"`
 	MemoryMB       int    `json:"memoryMb"`
 	CPUMillis      int    `json:"cpuMillis"`
+	// nil for an agent that is not durable.
+	Durable *durableMessage `json:"durable,omitempty"`
+}
+
+// durableMessage is the saved state with which a durable agent starts.
+type durableMessage struct {
+	// The JSON of the state; nil: none was saved.
+	State         *string        `json:"state"`
+	Version       int64          `json:"version"`
+	MaxStateBytes int            `json:"maxStateBytes"`
+	Wake          Wake           `json:"wake"`
+	Entries       durableEntries `json:"entries"`
+}
+
+// durableEntries are the names of the entries that the service calls; "": it does not.
+type durableEntries struct {
+	Alarm string `json:"alarm,omitempty"`
+	Sleep string `json:"sleep,omitempty"`
 }
 
 type initOKMessage struct {
@@ -111,6 +137,7 @@ type callHeader struct {
 	RemainingMs float64           `json:"remainingMs"`
 	AtMs        *float64          `json:"atMs,omitempty"`
 	SessionID   string            `json:"sessionId"`
+	Entry       string            `json:"entry,omitempty"`
 	Stream      bool              `json:"stream"`
 	Credit      int64             `json:"credit"`
 	Headers     map[string]string `json:"headers"`

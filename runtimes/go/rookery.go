@@ -36,6 +36,8 @@ type options struct {
 	handler     Handler
 	initializer Hook
 	preStop     Hook
+	alarm       AlarmHandler
+	sleep       Hook
 }
 
 // WithInitializer sets a function that runs once, before the first call. When it fails, every call fails with
@@ -48,6 +50,18 @@ func WithInitializer(initializer Hook) Option {
 // its context is the end of the stop's grace.
 func WithPreStop(preStop Hook) Option {
 	return func(o *options) { o.preStop = preStop }
+}
+
+// WithAlarm sets a function that gets the alarms of a durable agent, if the create names an alarm entry.
+// Without one the handler gets {"alarm": {…}}.
+func WithAlarm(alarm AlarmHandler) Option {
+	return func(o *options) { o.alarm = alarm }
+}
+
+// WithSleep sets a function that runs before a durable agent falls asleep, if the create names a sleep entry.
+// Its change of the state is saved. It has 5 s.
+func WithSleep(sleep Hook) Option {
+	return func(o *options) { o.sleep = sleep }
 }
 
 const sigtermGrace = 10 * time.Second

@@ -36,6 +36,8 @@ type server struct {
 	handler     Handler
 	initializer Hook
 	preStop     Hook
+	alarm       AlarmHandler
+	sleep       Hook
 	secret      []byte
 	exit        func(code int)
 	handshakes  chan struct{}
@@ -71,6 +73,8 @@ func newServer(options *options, secret string, exit func(int)) *server {
 		handler:     options.handler,
 		initializer: options.initializer,
 		preStop:     options.preStop,
+		alarm:       options.alarm,
+		sleep:       options.sleep,
 		secret:      []byte(secret),
 		exit:        exit,
 		handshakes:  make(chan struct{}, maxHandshakes),
@@ -194,6 +198,10 @@ func (s *server) join(c *connection, hello *helloMessage) error {
 		Runtime: "go" + strings.TrimPrefix(runtime.Version(), "go"),
 		SDK:     sdkName,
 		State:   string(s.state),
+		Durable: 1,
+	}
+	if s.facts != nil && s.facts.durable != nil {
+		s.facts.durable.describe(&answer)
 	}
 	if s.state == stateFailed {
 		answer.Error = s.failure
@@ -400,6 +408,11 @@ func (s *server) receiveControl(c *connection, kind byte, callID uint32, payload
 		}
 		s.stop(c, time.Duration(message.GraceMs)*time.Millisecond)
 		return nil
+	case frameSaved:
+		if d := s.durable(); d != nil {
+			d.receiveSaved(c.client)
+		}
+		return nil
 	}
 	return protocolErrorf("a frame of type %d has no place on a control connection", kind)
 }
@@ -450,5 +463,8 @@ func (s *server) endData(c *connection, err error) {
 	s.lock.Unlock()
 	for _, open := range cancelled {
 		open.cancel(reasonCaller)
+	}
+	if d := s.durable(); d != nil {
+		d.disconnected(c)
 	}
 }

@@ -8,6 +8,8 @@ export interface DurableAgentCode {
   readonly files: Readonly<Record<string, string>>;
   /** Members of `runtime_spec`. */
   readonly spec: Readonly<Record<string, unknown>>;
+  /** Builds the program `app.handle` in the code directory. Absent: the source files are the code. */
+  readonly build?: (codeDir: string) => Promise<void>;
 }
 
 /**
@@ -15,12 +17,13 @@ export interface DurableAgentCode {
  * `state.log` and returns `n`. With `event.op` it then fails in that way. `get` returns the state, and `wake`
  * the way the agent was started.
  */
-export function describeDurableAgents(name: string, { files, spec }: DurableAgentCode): void {
+export function describeDurableAgents(name: string, { files, spec, build }: DurableAgentCode): void {
   describe(name, { timeout: 240_000 }, () => {
     let bed: Bed;
     beforeAll(async () => {
       bed = await Bed.start(files);
-    }, 120_000);
+      await build?.(bed.codeDir);
+    }, 300_000);
     afterAll(async () => {
       await bed?.[Symbol.asyncDispose]();
     }, 120_000);
