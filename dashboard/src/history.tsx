@@ -1,12 +1,12 @@
-import { useEffect, useState } from 'preact/hooks';
-import { type AnswerOf, call } from './api.ts';
+import { useEffect, useRef } from 'preact/hooks';
+import { type AnswerOf, call, tenant } from './api.ts';
 import type { ChartProps } from './chart.tsx';
+import { ChartTime, range, zoom } from './chart-time.tsx';
 import { lazy } from './lazy.tsx';
 import { sample, useLoaded } from './live.ts';
 import { Failure, Loading, Note } from './parts.tsx';
 
 export type History = AnswerOf<'getMetricsHistory'>;
-type Range = '1h' | '24h';
 
 /** A chart, whose library is loaded with the first one. */
 export const LazyChart = lazy<ChartProps>(
@@ -14,34 +14,30 @@ export const LazyChart = lazy<ChartProps>(
   ({ title }) => <figure class="chart">{title}</figure>,
 );
 
-/** Reads the history of an agent, a function or the service, and reads it again with each new point. */
-export function useHistory(
-  range: Range,
-  of: { readonly agent?: string; readonly function?: string; readonly node?: string } = {},
-) {
-  const loaded = useLoaded<History>(`history ${range} ${JSON.stringify(of)}`, signal =>
-    call('getMetricsHistory', { query: { range, ...of }, signal }),
+/**
+ * Reads the history of an agent, a function or the service, and reads it again with each new point. Until
+ * the history of another range is read, it returns the one before.
+ */
+export function useHistory(of: { readonly agent?: string; readonly function?: string; readonly node?: string } = {}) {
+  const subject = JSON.stringify(of);
+  const { value, error, reload } = useLoaded<History>(`history ${range.value} ${subject}`, signal =>
+    call('getMetricsHistory', { query: { range: range.value, ...of }, signal }),
   );
   const at = sample.value?.at ?? null;
-  const { reload } = loaded;
   // Reads the history again when the newest point changes.
   useEffect(() => {
     if (at !== null) reload();
   }, [at]);
-  return loaded;
-}
-
-export function RangeChoice({ range, set }: { readonly range: Range; readonly set: (range: Range) => void }) {
-  return (
-    <fieldset class="choice">
-      <legend class="unseen">Range</legend>
-      {(['1h', '24h'] as const).map(each => (
-        <button key={each} type="button" aria-pressed={range === each} onClick={() => set(each)}>
-          {each}
-        </button>
-      ))}
-    </fieldset>
-  );
+  const key = `${subject}|${tenant.value}`;
+  const before = useRef<{ readonly key: string; readonly value: History } | null>(null);
+  if (value !== undefined) before.current = { key, value };
+  const shown = before.current?.key === key ? before.current.value : undefined;
+  // A part that is older than the history would show nothing.
+  const start = shown?.start ?? 0;
+  useEffect(() => {
+    if (zoom.value !== null && zoom.value.to <= start) zoom.value = null;
+  }, [start]);
+  return { value: shown, error };
 }
 
 /** A note that names the replicas behind the numbers, if there are several. */
@@ -57,11 +53,12 @@ export function OfNodes({ history: { nodes, silent_nodes: silent } }: { readonly
 
 /** Charts of calls and latency, and of instances for a function. */
 export function CallCharts({ of }: { readonly of: { readonly agent?: string; readonly function?: string } }) {
-  const [range, setRange] = useState<Range>('1h');
-  const { value, error } = useHistory(range, of);
+  const { value, error } = useHistory(of);
   return (
     <>
-      <RangeChoice range={range} set={setRange} />
+      <div class="filters">
+        <ChartTime />
+      </div>
       <Failure text={error} />
       {value === undefined ? (
         <Loading unless={error} />

@@ -459,7 +459,7 @@ export function bytes(count: number): string {
 
 export function short(value: number | null | undefined, unit = ''): string {
   if (value === null || value === undefined) return '–';
-  const text = Math.abs(value) >= 100 || Number.isInteger(value) ? String(Math.round(value)) : value.toPrecision(2);
+  const text = Math.abs(value) >= 99.5 || Number.isInteger(value) ? String(Math.round(value)) : value.toPrecision(2);
   return `${text}${unit}`;
 }
 

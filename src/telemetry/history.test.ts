@@ -65,6 +65,23 @@ test('a step of the day sums its fine steps, and an unfinished step is included'
   expect(series.calls?.slice(-2)).toEqual([58, 2]);
 });
 
+test('each range ends with the newest step, and has the calls of its own time only', () => {
+  const { state, history, later } = bed();
+  state.nowMs -= state.nowMs % 600_000;
+  later(0);
+  for (const [at, ms] of [0, 7 * HOUR, 5 * HOUR, HOUR / 2].entries()) {
+    state.service = calls(2 ** (at + 1) - 1);
+    later(ms);
+  }
+  const sums = (['15m', '1h', '6h', '24h'] as const).map(range => {
+    const { start, step_seconds: step, series } = history.service(range);
+    const values = series.calls ?? [];
+    expect(start + values.length * step).toBe((Math.floor(state.nowMs / 1000 / step) + 1) * step);
+    return values.reduce<number>((sum, value) => sum + (value ?? 0), 0);
+  });
+  expect(sums).toEqual([8, 12, 14, 15]);
+});
+
 test('MetricsHistory has null for steps without a sample and drops points older than the range', () => {
   const { state, history, later } = bed();
   later(0);
@@ -72,7 +89,7 @@ test('MetricsHistory has null for steps without a sample and drops points older 
   expect(history.service('1h').series.level?.slice(-7)).toEqual([1, null, null, null, null, null, 1]);
   state.level = 2;
   later(25 * HOUR);
-  for (const range of ['1h', '24h'] as const) {
+  for (const range of ['15m', '1h', '6h', '24h'] as const) {
     const level = history.service(range).series.level ?? [];
     expect(level.filter(value => value !== null)).toEqual([2]);
   }

@@ -7,6 +7,15 @@ import {
   type SubjectUsage,
   sumOf,
 } from './call-counts.ts';
+import {
+  type HistoryRange,
+  RANGE_POINTS,
+  RANGES,
+  RESOLUTIONS,
+  type Resolution,
+  SeriesHistory,
+  STEPS,
+} from './series-history.ts';
 
 /** Numbers of the service at one moment, by name. */
 export type Levels = Readonly<Record<string, number>>;
@@ -26,11 +35,6 @@ export interface HistorySources {
   /** Returns the tenant of a running agent. */
   readonly tenantOfAgent?: (id: string) => string | undefined;
 }
-
-/** Two resolutions, both of fixed size: the last hour, and the last day. */
-const STEPS = { '1h': { seconds: 10, points: 360 }, '24h': { seconds: 300, points: 288 } } as const;
-export type HistoryRange = keyof typeof STEPS;
-export const RANGES = Object.keys(STEPS) as readonly HistoryRange[];
 
 export interface HistoryAnswer {
   readonly step_seconds: number;
@@ -77,7 +81,7 @@ export class MetricsHistory {
 
   start(): void {
     this.sample();
-    this.#timer = setInterval(() => this.sample(), STEPS['1h'].seconds * 1000).unref();
+    this.#timer = setInterval(() => this.sample(), STEPS.fine.seconds * 1000).unref();
   }
 
   close(): void {
@@ -186,9 +190,10 @@ export class MetricsHistory {
   }
 
   #read(key: string, range: HistoryRange): HistoryAnswer {
-    const { seconds: step, points } = STEPS[range];
+    const { of, points } = RANGE_POINTS[range];
+    const step = STEPS[of].seconds;
     const last = Math.floor(this.#now() / 1000 / step);
-    const series = { ...nothing(points), ...this.#subjects.get(key)?.read(range, last) };
+    const series = { ...nothing(points), ...this.#subjects.get(key)?.read(of, last, points) };
     return { step_seconds: step, start: (last - points + 1) * step, series };
   }
 }
@@ -203,27 +208,31 @@ class Subject {
   #levels: Levels = {};
   readonly #recent = new RecentCounts();
   readonly #rows = new Map<string, SeriesHistory>();
-  readonly #steps: Readonly<Record<HistoryRange, ResolutionStep>>;
+  readonly #steps: Readonly<Record<Resolution, ResolutionStep>>;
 
   constructor(counted: CountedCalls, hasCalls: boolean) {
     this.counted = counted;
     this.#hasCalls = hasCalls;
-    this.#steps = { '1h': new ResolutionStep('1h', counted), '24h': new ResolutionStep('24h', counted) };
+    this.#steps = {
+      fine: new ResolutionStep('fine', counted),
+      middle: new ResolutionStep('middle', counted),
+      coarse: new ResolutionStep('coarse', counted),
+    };
   }
 
-  /** Writes the changes since the last sample, and returns the newest point of the finer resolution. */
+  /** Writes the changes since the last sample, and returns the newest point of the finest resolution. */
   addSample(seconds: number, calls: CountedCalls, levels: Levels): Levels {
     this.#recent.begin(seconds, this.counted);
     this.#levels = levels;
     this.#hasCalls ||= sumOf(calls.buckets) > 0;
     this.counted = { buckets: [...calls.buckets], errors: calls.errors };
     let newest: Levels = {};
-    for (const range of RANGES) {
-      const step = this.#steps[range];
+    for (const resolution of RESOLUTIONS) {
+      const step = this.#steps[resolution];
       const ofCalls = step.addSample(seconds, this.counted);
       const point = { ...(this.#hasCalls ? ofCalls : {}), ...levels };
-      if (range === '1h') newest = point;
-      for (const [name, value] of Object.entries(point)) this.#row(name).set(range, step.slot, value);
+      if (resolution === 'fine') newest = point;
+      for (const [name, value] of Object.entries(point)) this.#row(name).set(resolution, step.slot, value);
     }
     return newest;
   }
@@ -239,8 +248,8 @@ class Subject {
     };
   }
 
-  read(range: HistoryRange, last: number): HistoryAnswer['series'] {
-    return Object.fromEntries([...this.#rows].map(([name, row]) => [name, row.read(range, last)]));
+  read(of: Resolution, last: number, points: number): HistoryAnswer['series'] {
+    return Object.fromEntries([...this.#rows].map(([name, row]) => [name, row.read(of, last, points)]));
   }
 
   #row(name: string): SeriesHistory {
@@ -260,8 +269,8 @@ class ResolutionStep {
   #before: CountedCalls;
   #last: CountedCalls;
 
-  constructor(range: HistoryRange, counted: CountedCalls) {
-    this.#seconds = STEPS[range].seconds;
+  constructor(resolution: Resolution, counted: CountedCalls) {
+    this.#seconds = STEPS[resolution].seconds;
     this.#before = counted;
     this.#last = counted;
   }
@@ -279,38 +288,6 @@ class ResolutionStep {
       p99_ms: quantile(added, 0.99) * 1000,
     };
   }
-}
-
-/**
- * A series in both resolutions. Each value is stored with its slot number, so missing and old values read
- * as null.
- */
-class SeriesHistory {
-  readonly #rooms: Readonly<Record<HistoryRange, { readonly values: Float32Array; readonly slots: Uint32Array }>> = {
-    '1h': room('1h'),
-    '24h': room('24h'),
-  };
-
-  set(range: HistoryRange, slot: number, value: number): void {
-    const { values, slots } = this.#rooms[range];
-    values[slot % values.length] = value;
-    slots[slot % values.length] = slot;
-  }
-
-  read(range: HistoryRange, last: number): (number | null)[] {
-    const { values, slots } = this.#rooms[range];
-    const first = last - values.length + 1;
-    return Array.from(values, (_, index) => {
-      const at = (first + index) % values.length;
-      const value = values[at] as number;
-      return slots[at] === first + index && Number.isFinite(value) ? Number(value.toPrecision(6)) : null;
-    });
-  }
-}
-
-function room(range: HistoryRange) {
-  const { points } = STEPS[range];
-  return { values: new Float32Array(points), slots: new Uint32Array(points) };
 }
 
 function nothing(points: number): HistoryAnswer['series'] {

@@ -288,6 +288,91 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(complaints).toEqual([]);
   }, 200_000);
 
+  it('dragging over a chart, or its keys, zoom all charts of the page, and new points do not undo it', async () => {
+    await bed.invoke(agentId);
+    await using opened = await open(`agents/${agentId}`);
+    const { page, complaints } = opened;
+    const charts = page.getByRole('application');
+    await page.getByRole('application', { name: 'Memory' }).waitFor({ timeout: 60_000 });
+    // The time in the label of each chart.
+    const times = async () => {
+      const labels = await charts.evaluateAll(all => all.map(chart => chart.getAttribute('aria-label') ?? ''));
+      return [...new Set(labels.map(label => /, (.* to .*)\. Plus and minus/.exec(label)?.[1]))];
+    };
+    const isZoomed = () => page.getByRole('button', { name: 'Whole range' }).isVisible();
+    const plot = charts.nth(1).locator('.u-over');
+    await plot.scrollIntoViewIfNeeded();
+    const box = await plot.boundingBox();
+    if (box === null) throw new Error('the chart is not visible');
+    // A part without the newest points: a later point may change how the line between two of them is drawn.
+    await page.mouse.move(box.x + box.width * 0.1, box.y + 40);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * 0.5, box.y + 40, { steps: 4 });
+    await page.mouse.up();
+    await expect.poll(isZoomed).toBe(true);
+    const [zoomed, ...others] = await times();
+    expect(others).toEqual([]);
+    await page
+      .getByRole('status')
+      .getByText(zoomed as string)
+      .waitFor();
+    // Returns the pictures after the next frame.
+    const pictures = async () => {
+      await page.evaluate('new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))');
+      return await page.evaluate<string[]>(
+        "[...document.querySelectorAll('.plot canvas')].map(canvas => canvas.toDataURL())",
+      );
+    };
+    const before = await pictures();
+    const read = await page.waitForResponse(response => response.url().includes('/api/metrics/history'));
+    await read.finished();
+    expect(await times()).toEqual([zoomed]);
+    expect(await pictures()).toEqual(before);
+    await page.getByRole('button', { name: 'Whole range' }).click();
+    await expect.poll(isZoomed).toBe(false);
+    await expect.poll(async () => (await pictures()).some(picture => before.includes(picture))).toBe(false);
+    await charts.first().focus();
+    await page.keyboard.press('+');
+    await expect.poll(isZoomed).toBe(true);
+    const [once] = await times();
+    await page.keyboard.press('ArrowRight');
+    await expect.poll(times).not.toEqual([once]);
+    expect(await times()).toHaveLength(1);
+    await page.keyboard.press('ArrowLeft');
+    await expect.poll(times).toEqual([once]);
+    // Escape works without the focus, too.
+    await page.evaluate('document.activeElement.blur()');
+    await page.keyboard.press('Escape');
+    await expect.poll(isZoomed).toBe(false);
+    expect(complaints).toEqual([]);
+  }, 200_000);
+
+  it('the range of charts is that of the page before, also after a reload', async () => {
+    await using opened = await open(`agents/${agentId}`);
+    const { page, complaints } = opened;
+    const reads = (range: string) =>
+      page.waitForResponse(response => response.url().includes(`range=${range}`) && response.ok());
+    const pressed = () => page.locator('.choice button[aria-pressed=true]').textContent();
+    for (const [name, range] of [
+      ['15 min', '15m'],
+      ['24 h', '24h'],
+      ['6 h', '6h'],
+    ] as const) {
+      const read = reads(range);
+      await page.getByRole('button', { name, exact: true }).click();
+      await read;
+    }
+    await go(page, '');
+    expect(await pressed()).toBe('6 h');
+    await page.getByText(/^Calls, last 2 minutes$/).waitFor();
+    const again = reads('6h');
+    await page.reload();
+    await again;
+    await settled(page);
+    expect(await pressed()).toBe('6 h');
+    expect(complaints).toEqual([]);
+  });
+
   it('Ctrl-K finds pages, agents, functions and jobs by a part of their names', async () => {
     const id = await bed.create('needle', 'main.echo');
     await using opened = await open('settings');

@@ -104,14 +104,16 @@ describe('the history of metrics', () => {
   it('the history of metrics has the calls of an agent, of a function and in total, in a fixed number of steps', async () => {
     const id = await bed.create('counted', 'main.echo');
     for (let call = 0; call < 5; call++) await bed.invoke(id);
-    const sumOf = async (query: string): Promise<number> => {
+    const sumOf = async (query: string, points = 360): Promise<number> => {
       const { body } = await bed.ask('GET', `/api/metrics/history${query}`);
       const { calls = [] } = body.series as Record<string, (number | null)[]>;
-      expect(calls).toHaveLength(query.includes('24h') ? 288 : 360);
+      expect(calls).toHaveLength(points);
       return calls.reduce<number>((sum, count) => sum + (count ?? 0), 0);
     };
     await vi.waitFor(async () => expect(await sumOf(`?agent=${id}`)).toBe(5), { timeout: 30_000, interval: 500 });
-    expect(await sumOf(`?agent=${id}&range=24h`)).toBe(5);
+    for (const [range, points] of Object.entries({ '15m': 90, '6h': 180, '24h': 288 })) {
+      expect(await sumOf(`?agent=${id}&range=${range}`, points)).toBe(5);
+    }
     expect(await sumOf('')).toBeGreaterThanOrEqual(5);
     const { body } = await bed.ask('GET', '/api/metrics/history');
     expect(Object.keys(body.series as object)).toEqual(

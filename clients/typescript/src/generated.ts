@@ -2122,7 +2122,7 @@ export interface Operations {
   };
   getMetricsHistory: {
     params: object;
-    query: { range?: "1h" | "24h" | undefined; agent?: string | undefined; function?: string | undefined; node?: string | undefined };
+    query: { range?: "15m" | "1h" | "6h" | "24h" | undefined; agent?: string | undefined; function?: string | undefined; node?: string | undefined };
     body: undefined;
     answer: GetMetricsHistoryResponse;
   };

@@ -1,6 +1,7 @@
 import { useState } from 'preact/hooks';
 import { call, session } from '../api.ts';
-import { CallLines, type History, LazyChart, OfNodes, RangeChoice, useHistory } from '../history.tsx';
+import { ChartTime } from '../chart-time.tsx';
+import { CallLines, type History, LazyChart, OfNodes, useHistory } from '../history.tsx';
 import { useLoaded } from '../live.ts';
 import { agentStatus, Failure, Input, Loading, Note, Panel, short, Title } from '../parts.tsx';
 import { AGENTS, type Agent } from './agents.tsx';
@@ -19,9 +20,8 @@ export function OverviewView() {
 }
 
 function Service() {
-  const [range, setRange] = useState<'1h' | '24h'>('1h');
   const [node, setNode] = useState('');
-  const { value, error } = useHistory(range, node === '' ? {} : { node });
+  const { value, error } = useHistory(node === '' ? {} : { node });
   const all = useLoaded('cluster', async signal => (await call('getCluster', { signal })).nodes.map(({ id }) => id));
   return (
     <>
@@ -32,7 +32,7 @@ function Service() {
         <>
           <Tiles history={value} />
           <div class="filters">
-            <RangeChoice range={range} set={setRange} />
+            <ChartTime />
             {(all.value?.length ?? 0) > 1 || node !== '' ? (
               <Input label="Replica" value={node} onInput={setNode} options={['', ...(all.value ?? [])]} />
             ) : null}
@@ -52,6 +52,7 @@ function Tiles({ history: { series, step_seconds: step } }: { readonly history: 
   const recent = (name: string, steps: number) =>
     (series[name] ?? []).slice(-steps).reduce<number>((sum, value) => sum + (value ?? 0), 0);
   const steps = Math.max(1, Math.round(60 / step));
+  const minutes = (steps * step) / 60;
   const share = (used: string, of: string) => {
     const all = last(of);
     return all ? `${Math.round(((last(used) ?? 0) / all) * 100)} %` : '–';
@@ -59,7 +60,10 @@ function Tiles({ history: { series, step_seconds: step } }: { readonly history: 
   const errors = recent('errors', steps);
   return (
     <ul class="tiles">
-      <Tile name={step < 60 ? 'Calls, last minute' : 'Calls, last 5 minutes'} value={short(recent('calls', steps))} />
+      <Tile
+        name={minutes === 1 ? 'Calls, last minute' : `Calls, last ${minutes} minutes`}
+        value={short(recent('calls', steps))}
+      />
       <Tile name="Errors" value={short(errors)} tone={errors > 0 ? 'bad' : ''} />
       <Tile name="p50" value={short(last('p50_ms'), ' ms')} />
       <Tile name="p99" value={short(last('p99_ms'), ' ms')} />

@@ -6,7 +6,7 @@ import { describeParameters, type ParametersOf, readParameters, type Sent } from
 import { errorDocs } from '../../http/docs.ts';
 import { functionKey } from '../../telemetry/function-metrics.ts';
 import type { HistoryOfNodes, HistorySubject } from '../../telemetry/history.ts';
-import { type HistoryRange, RANGES } from '../../telemetry/history.ts';
+import { type HistoryRange, RANGES } from '../../telemetry/series-history.ts';
 import { anyText, badQuery, parsed } from '../query.ts';
 
 export interface HistoryRoutesOptions {
@@ -60,9 +60,9 @@ export function addHistoryRoute(
         docs: {
           tags: ['metrics'],
           operationId: 'getMetricsHistory',
-          summary: 'The last hour, or the last 24 hours, of metrics',
+          summary: 'The last 15 minutes, hour, 6 or 24 hours of metrics',
           description:
-            'Of the replicas that live, each since its start: steps of 10 seconds, or of 5 minutes. Without `agent` and `function` the numbers of the whole service; with authentication on only for tokens of the tenants that `metrics.tenants` names.',
+            'Of the replicas that live, each since its start: steps of 10 seconds; of 2 minutes for `6h`, of 5 minutes for `24h`. Without `agent` and `function` the numbers of the whole service; with authentication on only for tokens of the tenants that `metrics.tenants` names.',
           querystring: describeParameters(HISTORY_QUERY),
           response: {
             200: { description: 'They.', content: { 'application/json': { schema: History } } },
