@@ -23,6 +23,7 @@ export function currentScope(): Scope {
 /** Paths of files that only the full run has, relative to the root and grouped by matrix. */
 export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
   docker: [
+    'test/e2b/image-templates.test.ts',
     'test/e2b/images.test.ts',
     'test/e2e/docker-survival.test.ts',
     'test/e2e/image.test.ts',

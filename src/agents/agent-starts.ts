@@ -67,7 +67,8 @@ export class AgentStarts {
       const stated = durable === undefined ? start : { ...start, init: { ...start.init, durable } };
       const { built } = spec;
       if (built === undefined) return stated;
-      return { ...stated, furnish: (handle, signal) => furnish(driver, handle, built, signal) };
+      const hasFiles = spec.rootfs.type === 'host';
+      return { ...stated, furnish: (handle, signal) => furnish(driver, handle, { ...built, hasFiles }, signal) };
     } catch (error) {
       await this.code.undo(ref);
       throw error;
@@ -134,15 +135,18 @@ export class AgentStarts {
   }
 }
 
-/** Places the files of a built template, and starts its command. Fails with `failed_precondition`. */
+/**
+ * Places the files of a built template unless its image has them, and starts its command. Fails with
+ * `failed_precondition`.
+ */
 async function furnish(
   driver: SandboxDriver,
   handle: SandboxHandle,
-  built: BuiltTemplate,
+  built: BuiltTemplate & { readonly hasFiles: boolean },
   signal: AbortSignal,
 ): Promise<void> {
   const access = driver.access?.(handle);
   if (access === undefined) throw failedPrecondition(`sandboxes of type ${driver.name} have no templates`);
-  await placeFiles(access, signal);
+  if (built.hasFiles) await placeFiles(access, signal);
   await startBuilt(access, built, {}, signal);
 }

@@ -1,9 +1,12 @@
 import { invalidRequest, notFound } from '../core/error.ts';
+import type { DriverImages } from '../sandbox/driver.ts';
 
 /** The images from which sandboxes without code are made. */
 export interface ImageCatalog {
   /** Returns whether an image exists. `unavailable`: no Docker daemon answers this service. */
   state(reference: string): Promise<'present' | 'missing' | 'unavailable'>;
+  /** Returns the images of the driver. Fails with `failed_precondition` if no driver has any. */
+  ofDriver(): Promise<DriverImages>;
 }
 
 const MAX_SHOWN_CHARS = 255;

@@ -60,7 +60,7 @@ export async function forkSandbox(
 ): Promise<readonly ForkOutcome[]> {
   const { tenant, rootfs } = original.spec;
   if (rootfs.type === 'image') {
-    throw failedPrecondition(`sandboxes of the image ${rootfs.imageUrl} cannot be forked: their files are not copied`);
+    throw failedPrecondition('sandboxes of images cannot be forked: their files are not copied');
   }
   const access = await instances.access(tenant, original.id);
   const signal = timeoutSignal(timeoutMs);

@@ -1,6 +1,6 @@
 /** Settings of a template that a tenant has built, in addition to its files. */
 export interface BuiltTemplate {
-  /** The template of the service that it begins with, whose programs run in its sandboxes. */
+  /** The template of the service that it begins with, whose programs run in its sandboxes; `''`: an image. */
   readonly base: string;
   /** The default account of its sandboxes. */
   readonly user: string;
@@ -15,6 +15,8 @@ export interface BuiltTemplate {
 /** Everything about a build except its files. Stored as JSON. */
 export interface TemplateSpec extends BuiltTemplate {
   readonly env: Readonly<Record<string, string>>;
+  /** The image that its sandboxes start from. Absent: they start from the files of the host. */
+  readonly image?: string;
   /** null: the default of sandboxes. */
   readonly cpuMillis: number | null;
   readonly memoryMb: number | null;

@@ -9,6 +9,7 @@ import {
   findTemplateFiles,
   insertTemplateBuild,
   isNamed,
+  listOpenBuilds,
   listTemplateBuilds,
   putTemplateFiles,
   putTemplateTags,
@@ -21,6 +22,7 @@ import type { DurableWrites } from '../storage/writes/durable.ts';
 /** Build of a template. */
 export interface TemplateBuild {
   readonly id: string;
+  readonly tenant: string;
   readonly templateId: string;
   readonly name: string;
   readonly status: TemplateBuildTable['status'];
@@ -92,6 +94,11 @@ export class Templates {
     return (await listTemplateBuilds(this.#database, tenant)).map(toBuild);
   }
 
+  /** Returns the builds with these ids, and all builds that have begun and not ended, of every tenant. */
+  async openBuilds(ids: readonly string[]): Promise<readonly TemplateBuild[]> {
+    return (await listOpenBuilds(this.#database, ids)).map(toBuild);
+  }
+
   /** Returns all builds of the template with this name or id, newest first; none if it does not exist. */
   async builds(tenant: string, name: string): Promise<readonly TemplateBuild[]> {
     const rows = await listTemplateBuilds(this.#database, tenant);
@@ -130,9 +137,9 @@ export class Templates {
 }
 
 function toBuild(row: TemplateBuildTable): TemplateBuild {
-  const { id, template_id: templateId, name, status, reason, step, sha256, spec } = row;
+  const { id, tenant, template_id: templateId, name, status, reason, step, sha256, spec } = row;
   return {
-    ...{ id, templateId, name, status, reason, step, sha256 },
+    ...{ id, tenant, templateId, name, status, reason, step, sha256 },
     tags: tagsOf(row),
     spec: JSON.parse(spec) as TemplateSpec,
     createdAtMs: Number(row.created_at_ms),

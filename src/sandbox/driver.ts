@@ -126,6 +126,32 @@ export interface DriverImages {
    * `failed_precondition` when the backend does not answer.
    */
   has(reference: string): Promise<boolean>;
+
+  /**
+   * Makes an image of the files of a sandbox, which may run, and returns its name. `has` does not find it,
+   * and `start` accepts it only for sandboxes of the tenant that have accounts. Fails as `has` does.
+   */
+  commit(instanceId: string, owner: ImageOwner): Promise<string>;
+
+  /** Lists the images that `commit` has made for this service. Fails as `has` does. */
+  committed(): Promise<readonly CommittedImage[]>;
+
+  /** Removes an image that `commit` has made. Returns false if a sandbox or another image needs it. */
+  remove(id: string): Promise<boolean>;
+}
+
+/** The build of a template whose files an image holds. */
+export interface ImageOwner {
+  readonly tenant: string;
+  readonly build: string;
+}
+
+export interface CommittedImage {
+  readonly id: string;
+  /** The name that `commit` returned; `''` if another program has removed the name. */
+  readonly name: string;
+  /** Id of the build. */
+  readonly build: string;
 }
 
 export interface DriverCapabilities {

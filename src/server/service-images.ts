@@ -1,6 +1,7 @@
 import type { ImageCatalog } from '../api/images.ts';
-import { messageOf } from '../core/error.ts';
+import { failedPrecondition, messageOf } from '../core/error.ts';
 import { IMAGE_SANDBOX_TYPE } from '../core/sandbox-types.ts';
+import type { DriverImages } from '../sandbox/driver.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
 import type { Logger } from '../telemetry/logger.ts';
 
@@ -16,12 +17,16 @@ export class ServiceImages implements ImageCatalog {
 
   async state(reference: string): Promise<'present' | 'missing' | 'unavailable'> {
     try {
-      const { images } = await this.#drivers.get(IMAGE_SANDBOX_TYPE);
-      if (images === undefined) return 'unavailable';
-      return (await images.has(reference)) ? 'present' : 'missing';
+      return (await (await this.ofDriver()).has(reference)) ? 'present' : 'missing';
     } catch (error) {
       this.#log.debug({ error: messageOf(error) }, 'images cannot be listed');
       return 'unavailable';
     }
+  }
+
+  async ofDriver(): Promise<DriverImages> {
+    const { images } = await this.#drivers.get(IMAGE_SANDBOX_TYPE);
+    if (images === undefined) throw failedPrecondition(`sandboxes of type ${IMAGE_SANDBOX_TYPE} have no images`);
+    return images;
   }
 }

@@ -12,7 +12,7 @@ const stepOf = (type: TemplateStep['type'], ...args: string[]) => ({
 });
 
 /** Runs a step in a sandbox whose commands write `output` and exit with `code`. */
-async function run(step: TemplateStep, state: StepState, { output = '', code = 0 } = {}) {
+async function run(step: TemplateStep, state: StepState, { output = '', code = 0, isOnHost = true } = {}) {
   const requests: StartProcess[] = [];
   const lines: string[] = [];
   const startProcess = async (request: StartProcess) => {
@@ -26,7 +26,7 @@ async function run(step: TemplateStep, state: StepState, { output = '', code = 0
   const context = {
     access: { startProcess } as unknown as SandboxAccess,
     signal: new AbortController().signal,
-    ...{ sandboxEnv: { PATH: '/bin' }, buildEnv: { PIP_NO_CACHE_DIR: '1' } },
+    ...{ isOnHost, sandboxEnv: { PATH: '/bin' }, buildEnv: { PIP_NO_CACHE_DIR: '1' } },
     line: (text: string) => void lines.push(text),
   };
   const after = await runStep(step, state, context);
@@ -48,6 +48,22 @@ test('fails with the last line of the output, and names the host for packages of
   const apt = run(stepOf('RUN', 'apt-get update && apt-get install no-such-package-x'), STATE, { code: 100 });
   await expect(apt).rejects.toThrow('/usr belongs to the host');
   await expect(apt).rejects.toThrow('install them on the host (missing there: no-such-package-x)');
+});
+
+test('runs the installation of a package of the system in the sandbox of an image', async () => {
+  const step = stepOf('RUN', 'apt-get install -y bash');
+  const { requests } = await run(step, STATE, { isOnHost: false });
+  expect(requests[0]?.argv.slice(3, 4)).toEqual(['apt-get install -y bash']);
+  const failed = run(step, STATE, { isOnHost: false, output: 'no network', code: 100 });
+  await expect(failed).rejects.toThrow(/status 100: no network$/);
+});
+
+test('names the file of a package that would run with rights of another account', async () => {
+  const output = "error setting permissions of './usr/bin/x': Operation not permitted\nE: dpkg failed";
+  const failed = run(stepOf('RUN', 'apt-get install -y x'), STATE, { isOnHost: false, output, code: 100 });
+  await expect(failed).rejects.toThrow(
+    /: E: dpkg failed; \.\/usr\/bin\/x of the package runs with rights of another account/,
+  );
 });
 
 test('fails with the reason of npm, which is above the name of its log file', async () => {

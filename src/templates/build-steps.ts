@@ -18,6 +18,8 @@ export interface StepState {
 export interface StepContext {
   readonly access: SandboxAccess;
   readonly signal: AbortSignal;
+  /** True if the sandbox shows the programs of the host; false if it has those of an image. */
+  readonly isOnHost: boolean;
   /** Variables of the sandbox, which values of ENV may refer to. */
   readonly sandboxEnv: Readonly<Record<string, string>>;
   /** Variables of the steps' commands that the template does not keep. */
@@ -36,7 +38,7 @@ export async function runStep(step: TemplateStep, state: StepState, context: Ste
   const [first = '', second = ''] = step.args;
   switch (step.type) {
     case 'RUN':
-      if (await isOnHost(first, context)) return state;
+      if (context.isOnHost && (await hostHas(first, context))) return state;
       await run({ script: first, state, context, user: second || state.user });
       return state;
     case 'COPY':
@@ -70,11 +72,14 @@ const SYSTEM_PACKAGES = /(^|[\s;&|(])(apt|apt-get|aptitude|dpkg|apk|yum|dnf)\s/;
 const NO_SYSTEM_PACKAGES =
   'packages of the system cannot be installed into this sandbox, because /usr belongs to the host: install them on the host';
 
+/** Output of dpkg for a program whose set-user-id or set-group-id bit the rules of system calls forbid. */
+const NO_ID_BITS = /error setting permissions of '([^']*)'/;
+
 /**
  * Returns true if a command only installs packages of the system that the host has: `/usr` is that of the
  * host, so nothing is left to do.
  */
-async function isOnHost(script: string, { line }: StepContext): Promise<boolean> {
+async function hostHas(script: string, { line }: StepContext): Promise<boolean> {
   const wanted = systemPackagesOf(script);
   if (wanted.length === 0 || (await missingOnHost(wanted)).length > 0) return false;
   line(`nothing to do, because /usr belongs to the host, which has ${wanted.join(', ')}`, 'stdout');
@@ -97,25 +102,32 @@ interface Run {
 }
 
 async function run({ script, args, state, context, user }: Run): Promise<void> {
-  const { access, signal, buildEnv } = context;
-  const lines = {
-    stdout: new Lines(text => context.line(text, 'stdout')),
-    stderr: new Lines(text => context.line(text, 'stderr')),
+  const { access, signal, buildEnv, isOnHost } = context;
+  let hint = '';
+  const listener = (kind: 'stdout' | 'stderr') => (text: string) => {
+    const [, file = ''] = NO_ID_BITS.exec(text) ?? [];
+    if (file !== '')
+      hint = `; ${file} of the package runs with rights of another account, which no sandbox allows: leave it out`;
+    context.line(text, kind);
   };
+  const lines = { stdout: new Lines(listener('stdout')), stderr: new Lines(listener('stderr')) };
   const env = { ...buildEnv, ...state.env };
   const command = { script, user, workingDir: state.workingDir, env, ...(args && { args }) };
   const end = await runCommand(access, command, signal, (kind, data) => lines[kind].add(data));
   lines.stdout.end();
   lines.stderr.end();
   if (end.code === 0) return;
-  const hint = SYSTEM_PACKAGES.test(script) ? `; ${NO_SYSTEM_PACKAGES}${await describeMissing(script)}` : '';
+  if (isOnHost && SYSTEM_PACKAGES.test(script)) hint = `; ${NO_SYSTEM_PACKAGES}${await describeMissing(script)}`;
   const said = [lines.stderr.reason || lines.stdout.reason].filter(text => text !== '').map(text => `: ${text}`);
   throw failedPrecondition(`the command ${describeEnd(end)}${said.join('')}${hint}`);
 }
 
-/** Copies the contents of directories, and files: to `dest/` if it is a directory or ends with a slash. */
+/**
+ * Copies the contents of directories, and files: to `dest/` if it is a directory or ends with a slash. Shells
+ * other than Bash, which images may have, find neither hidden files nor `**`.
+ */
 const COPY = `set -e
-shopt -s dotglob globstar nullglob
+[ -z "\${BASH_VERSION-}" ] || shopt -s dotglob globstar nullglob
 upload=$1 source=$2 target=$3 owner=$4 mode=$5
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -124,16 +136,15 @@ cd "$work"
 chown -R "$owner" .
 [ -z "$mode" ] || chmod -R "$mode" .
 case $source in
-  *[*?[]*) IFS= ; found=($source) ;;
-  *) found=("$source") ;;
+  *[*?[]*) IFS= ; set -- $source ;;
+  *) set -- "$source" ;;
 esac
 directory() { [ -d "$1" ] || { mkdir -p -- "$1"; chown "$owner" "$1"; }; }
-count=\${#found[@]}
-for each in "\${found[@]}"; do
+for each; do
   each=./$each
   [ -e "$each" ] || [ -L "$each" ] || { echo "$source is not among the uploaded files" >&2; exit 1; }
   if [ -d "$each" ] && [ ! -L "$each" ]; then directory "$target"; cp -a -- "$each/." "$target/"
-  elif [ "$count" -gt 1 ] || [ -d "$target" ] || [ "\${target%/}" != "$target" ]; then
+  elif [ "$#" -gt 1 ] || [ -d "$target" ] || [ "\${target%/}" != "$target" ]; then
     directory "$target"; cp -a -- "$each" "$target/"
   else directory "$(dirname -- "$target")"; cp -a -- "$each" "$target"
   fi

@@ -53,7 +53,12 @@ export function testFrontend(options: Partial<FrontendOptions> = {}): TestFronte
     invoked: outcome => void outcomes.push(outcome),
     callSink: NO_CALLS_KEPT,
     instances,
-    images: { state: async () => 'unavailable' },
+    images: {
+      state: async () => 'unavailable',
+      ofDriver: async () => {
+        throw failedPrecondition('no driver has images');
+      },
+    },
     functions: {
       resolveFunction: async (_tenant, urn) => {
         throw failedPrecondition(`invalid function: ${urn} is not registered`);

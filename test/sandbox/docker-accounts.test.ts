@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { SandboxDriver, SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
 import { IMAGE_USER, IMAGES } from '../parts/docker-images.ts';
@@ -32,6 +33,78 @@ describeWith(['docker'], 'with a docker daemon', () => {
   describeAccountFiles('files of a container with accounts', async () =>
     (await fixtureOf(IMAGES.python)).underTest(IMAGE_USER),
   );
+
+  describe('an image that holds the template of a tenant', () => {
+    let fixture: AccountsFixture;
+    let driver: SandboxDriver;
+    let image: string;
+    const build = randomUUID();
+    const handles: SandboxHandle[] = [];
+    const start = async (changes: Partial<SandboxSpec>) => {
+      const instanceId = randomUUID();
+      const spec = fixture.spec({
+        instanceId,
+        tenant: 'one',
+        rootfs: { type: 'image', imageUrl: image, user: '' },
+        ...changes,
+      });
+      const { handle } = await driver.start(spec, AbortSignal.timeout(WAIT_MS));
+      handles.push(handle);
+      return handle;
+    };
+    const output = async (handle: SandboxHandle, script: string) => {
+      const argv = ['/bin/sh', '-c', script];
+      const request = { argv, workingDir: '', env: {}, stdin: '', timeoutMs: WAIT_MS, maxOutputBytes: 100_000 };
+      return (await driver.exec(handle, request, AbortSignal.timeout(WAIT_MS))).stdout.trim();
+    };
+    const idOf = async () => (await driver.images?.committed())?.find(each => each.build === build)?.id ?? '';
+
+    beforeAll(async () => {
+      fixture = await fixtureOf(IMAGES.plain);
+      driver = fixture.driver();
+      image = IMAGES.plain;
+      const first = await start({});
+      await output(first, 'echo of the build > /home/user/file');
+      image = (await driver.images?.commit(first.instanceId, { tenant: 'one', build })) ?? '';
+    }, WAIT_MS);
+    afterAll(async () => {
+      for (const handle of handles) await driver.remove(handle);
+      await driver.images?.remove(await idOf());
+      await fixture.dispose();
+    });
+
+    test('starts sandboxes of its tenant with the files of the build', async () => {
+      expect(await output(await start({}), 'cat /home/user/file; id -un')).toBe('of the build\nuser');
+    });
+
+    test('is a missing image for other tenants and for containers without accounts', async () => {
+      const missing = { code: 'failed_precondition', message: expect.stringContaining('not on this machine') };
+      await expect(start({ tenant: 'two' })).rejects.toMatchObject(missing);
+      await expect(
+        start({ hasAccounts: false, command: { kind: 'exec', argv: ['sleep', '9'] } }),
+      ).rejects.toMatchObject(missing);
+      const id = (await idOf()).replace('sha256:', '');
+      const byId = { type: 'image', imageUrl: id.slice(0, 12), user: '' } as const;
+      await expect(start({ tenant: 'two', rootfs: byId })).rejects.toMatchObject({ code: 'failed_precondition' });
+    });
+
+    test('has no name that a tenant can use', async () => {
+      const id = (await idOf()).replace('sha256:', '');
+      const names = [image, id, id.slice(0, 12), `sha256:${id}`];
+      expect(await Promise.all(names.map(name => driver.images?.has(name)))).toEqual([false, false, false, false]);
+      expect(await driver.images?.has(IMAGES.plain)).toBe(true);
+    });
+
+    test('stays while a sandbox runs from it, and is listed for its installation only', async () => {
+      const handle = await start({});
+      expect(await driver.images?.committed()).toEqual([{ id: await idOf(), name: image, build }]);
+      expect(await driver.images?.remove(await idOf())).toBe(false);
+      expect(await output(handle, 'cat /home/user/file')).toBe('of the build');
+      const other = await fixtureOf(IMAGES.plain);
+      expect(await other.driver().images?.committed()).toEqual([]);
+      await other.dispose();
+    });
+  });
 
   describe.each([
     ['an image of Debian', IMAGES.python, 1001],

@@ -42,7 +42,7 @@ async function makeSnapshot(
   if (findTemplate(name) !== undefined) throw invalidRequest(`the template ${name} belongs to the service`);
   const { spec } = instance;
   if (spec.rootfs.type === 'image') {
-    throw invalidRequest(`sandboxes of the image ${spec.rootfs.imageUrl} have no snapshots`);
+    throw invalidRequest(`sandboxes of images have no snapshots: ${spec.template} begins with one`);
   }
   const access = await instances.access(tenant, instance.id);
   const variables = Object.entries(spec.env).filter((pair): pair is [string, string] => typeof pair[1] === 'string');

@@ -78,12 +78,12 @@ export function sandboxSpec(wanted: WantedSandbox, tenant: string, executors: Ex
   const { name, sha256, spec } = template.build;
   const read = specOf(
     { ...wanted, env: { ...spec.env, ...wanted.env } },
-    { template: spec.base },
+    spec.image === undefined ? { template: spec.base } : { image: spec.image },
     spec,
     tenant,
     executors,
   );
-  if (read.rootfs.type !== 'host') throw notOnHost();
+  if (spec.image === undefined && read.rootfs.type !== 'host') throw notOnHost();
   const { base, user, workingDir, startCommand, readyCommand } = spec;
   return {
     ...read,
@@ -103,9 +103,9 @@ export function filesMount(sha256: string): readonly MountSpec[] {
   return sha256 === '' ? [] : [{ source: codeUrl(sha256), target: FILES_TARGET, readonly: true }];
 }
 
-/** Refuses a built template where sandboxes have images of their own. */
+/** Refuses a template of the host's files where sandboxes have images of their own. */
 export function notOnHost(): ServiceError {
-  return invalidRequest('templates are built in process sandboxes only: the default executor has images instead');
+  return invalidRequest('templates of the service are for process sandboxes only: begin with an image instead');
 }
 
 function specOf(

@@ -18,7 +18,8 @@ import { runCommand } from '../../templates/command.ts';
 import { DEFAULT_TEMPLATE } from '../../templates/templates.ts';
 import type { ImageCatalog } from '../images.ts';
 import { storeSandboxFiles } from '../sandbox-files.ts';
-import { filesMount, notOnHost, resolveTemplate, sandboxSpec } from './specs.ts';
+import { type FoundTemplate, filesMount, resolveTemplate, sandboxSpec } from './specs.ts';
+import { BUILD_LABEL, TemplateCleanup } from './template-cleanup.ts';
 
 export interface TemplateBuildsOptions {
   readonly templates: Templates;
@@ -31,7 +32,7 @@ export interface TemplateBuildsOptions {
 }
 
 export interface BuildSandboxes {
-  readonly instances: Pick<AgentInstances, 'create' | 'delete' | 'access'>;
+  readonly instances: Pick<AgentInstances, 'create' | 'delete' | 'access' | 'find' | 'liveSandboxes' | 'sandboxIds'>;
   readonly executors: ExecutorDefaults;
   readonly images: ImageCatalog;
 }
@@ -76,8 +77,6 @@ class StepFailed extends Error {
 /** Images that mean the template `base`. */
 const BASE_IMAGES = new Set(['', 'e2bdev/base', 'e2bdev/base:latest', 'e2bdev/code-interpreter:latest']);
 const RUNNING_MS = 10_000;
-/** Age of the last report of a build after which its service has ended. */
-const LOST_MS = 60_000;
 /** Time for which the log of a finished build is kept. */
 const KEEP_LOG_MS = 600_000;
 const MAX_ENTRIES = 10_000;
@@ -89,20 +88,24 @@ export const NEW_TEMPLATE: Omit<TemplateSpec, 'cpuMillis' | 'memoryMb'> = {
 };
 
 /**
- * Runs builds of templates: the steps run in a sandbox, whose changed files become the files of the template.
+ * Runs builds of templates. The steps run in a sandbox. Its changed files become the files of the template; a
+ * sandbox of an image becomes an image.
  */
 export class TemplateBuilds {
   readonly #options: TemplateBuildsOptions & BuildSandboxes;
   readonly #running = new Map<string, Running>();
   readonly #interval = new Interval(RUNNING_MS, async () => this.#forget());
+  readonly #cleanup: TemplateCleanup;
 
   constructor(options: TemplateBuildsOptions & BuildSandboxes) {
     this.#options = options;
+    this.#cleanup = new TemplateCleanup({ ...options, isRunningHere: id => this.#running.has(id) });
   }
 
   async start(): Promise<void> {
     await this.#options.files.start();
     this.#interval.start();
+    this.#cleanup.start();
   }
 
   /** Ends all builds and removes their sandboxes. */
@@ -110,6 +113,12 @@ export class TemplateBuilds {
     for (const { over } of this.#running.values()) over.abort(failedPrecondition('the service ends'));
     await Promise.allSettled([...this.#running.values()].map(({ done }) => done));
     await this.#interval.close();
+    await this.#cleanup.close();
+  }
+
+  /** Removes the images that no template and no sandbox needs. Call it after a change of tags. */
+  removeUnused(): void {
+    this.#cleanup.run();
   }
 
   /**
@@ -141,38 +150,54 @@ export class TemplateBuilds {
   }
 
   /** Returns true if the service that ran the build has ended. */
-  isLost({ id, status, updatedAtMs }: TemplateBuild): boolean {
-    return status === 'building' && !this.#running.has(id) && updatedAtMs < Date.now() - LOST_MS;
+  isLost(build: TemplateBuild): boolean {
+    return this.#cleanup.isLost(build);
   }
 
   async #prepare(tenant: string, build: TemplateBuild, start: TemplateStart): Promise<Pick<Plan, 'from' | 'sandbox'>> {
-    const { templates, executors, images } = this.#options;
+    const { executors } = this.#options;
     const { cpuMillis, memoryMb } = build.spec;
-    if (!BASE_IMAGES.has(start.fromImage) || start.fromImageRegistry !== undefined) {
-      throw invalidRequest(
-        `the image ${start.fromImage.slice(0, 200)} cannot be a template: sandboxes of this service show the ` +
-          `programs of its host; begin with from_base_image() or from_template()`,
-      );
-    }
-    const template = await resolveTemplate({ templates, images }, tenant, start.fromTemplate || DEFAULT_TEMPLATE);
-    if (template.kind === 'image') throw notOnHost();
+    const template = await this.#origin(tenant, start);
     const built = template.kind === 'built' ? template.build : null;
-    const before = built?.spec ?? { ...NEW_TEMPLATE, base: template.kind === 'service' ? template.name : '' };
+    const before = template.kind === 'built' ? template.build.spec : { ...NEW_TEMPLATE, ...partsOf(template) };
     // The start command belongs to the template that names it.
     const from = { ...before, cpuMillis, memoryMb, startCommand: '', readyCommand: '' };
     const origin = { ...build, spec: from, sha256: built?.sha256 ?? '' };
     const spec = sandboxSpec(
       {
         template: { kind: 'built', build: origin },
-        ...{ env: {}, labels: { template_build: build.id }, onExpiry: 'delete' },
+        ...{ env: {}, labels: { [BUILD_LABEL]: build.id }, onExpiry: 'delete' },
         ttlSeconds: Math.ceil(this.#options.timeoutMs / 1000) + END_SECONDS_AFTER,
       },
       tenant,
       executors,
     );
-    if (spec.rootfs.type !== 'host') throw notOnHost();
     const mounts = [...filesMount(origin.sha256), ...(await this.#uploads(tenant, start.steps))];
     return { from, sandbox: { ...spec, mounts, callTimeoutMs: this.#options.timeoutMs } };
+  }
+
+  /** Returns what a build begins with. Fails with `invalid_request` or `not_found`. */
+  async #origin(tenant: string, { fromImage, fromTemplate, fromImageRegistry }: TemplateStart): Promise<FoundTemplate> {
+    const { templates, images } = this.#options;
+    const name = fromImage.slice(0, MAX_IMAGE_CHARS);
+    const pull = `docker pull ${name}`;
+    if (fromImageRegistry !== undefined) {
+      throw invalidRequest(
+        `this service pulls no images: run ${pull} on its machine, and use from_image() without credentials`,
+      );
+    }
+    if (BASE_IMAGES.has(fromImage)) {
+      return await resolveTemplate({ templates, images }, tenant, fromTemplate || DEFAULT_TEMPLATE);
+    }
+    const state = await images.state(fromImage);
+    if (state === 'present') return { kind: 'image', reference: fromImage };
+    if (state === 'missing') {
+      throw invalidRequest(`the image ${name} is not on the machine of the service; run there: ${pull}`);
+    }
+    throw invalidRequest(
+      `the image ${name} needs a Docker daemon, and this service reaches none: install Docker on its machine and run ` +
+        `${pull}, or begin with from_base_image()`,
+    );
   }
 
   /** Returns the mounts of uploaded files. Fails with `invalid_request` if some were not uploaded. */
@@ -216,6 +241,7 @@ export class TemplateBuilds {
       say(step, reason, 'error');
       await templates.end(tenant, build.id, { status: 'error', reason, step }).catch(() => undefined);
     }
+    this.removeUnused();
   }
 
   async #make(
@@ -225,29 +251,31 @@ export class TemplateBuilds {
   ): Promise<{ readonly sha256: string; readonly spec: TemplateSpec }> {
     const { instances, indexEnvironment } = this.#options;
     const { tenant, start, from, sandbox } = plan;
-    say('base', `begins with the template ${start.fromTemplate || DEFAULT_TEMPLATE}`);
+    const isOnHost = from.image === undefined;
+    const isOfImage = !BASE_IMAGES.has(start.fromImage);
+    say(
+      'base',
+      `begins with the ${isOfImage ? `image ${start.fromImage}` : `template ${start.fromTemplate || DEFAULT_TEMPLATE}`}`,
+    );
     const { id } = await instances.create({ spec: sandbox });
     try {
       const access = await instances.access(tenant, id);
-      const buildEnv = { ...(await indexEnvironment()), PIP_NO_CACHE_DIR: '1', PIP_ROOT_USER_ACTION: 'ignore' };
+      const index = Object.entries(await indexEnvironment()).filter(([, value]) => isOnHost || !value.startsWith('/'));
+      const buildEnv = { ...Object.fromEntries(index), PIP_NO_CACHE_DIR: '1', PIP_ROOT_USER_ACTION: 'ignore' };
       const sandboxEnv = await variablesOf(access, signal);
       let state: StepState = from;
       for (const [index, step] of start.steps.entries()) {
         const number = String(index + 1);
         say(number, `[${number}/${start.steps.length}] ${describeStep(step)}`);
         const line = (text: string, kind: string) => say(number, text, kind === 'stderr' ? 'warn' : 'info');
-        const context = { access, signal, sandboxEnv, buildEnv, line };
+        const context = { access, signal, isOnHost, sandboxEnv, buildEnv, line };
         state = await at(number, `step ${number} (${describeStep(step)}) failed`, runStep(step, state, context));
       }
       const { user, workingDir, env } = state;
       const { startCmd: startCommand, readyCmd: readyCommand } = start;
-      const spec = { ...from, user, workingDir, env, startCommand, readyCommand };
       say('finalize', 'storing the files');
-      const sha256 = await at(
-        'finalize',
-        'the files were not stored',
-        storeSandboxFiles(this.#options, tenant, access, signal),
-      );
+      const { sha256, ...stored } = await at('finalize', 'the files were not stored', this.#store(plan, id, signal));
+      const spec = { ...from, ...stored, user, workingDir, env, startCommand, readyCommand };
       if (startCommand !== '' || readyCommand !== '') {
         say('finalize', 'waiting until the template is ready');
         await at('finalize', 'the template does not get ready', startBuilt(access, spec, env, signal));
@@ -256,7 +284,25 @@ export class TemplateBuilds {
       return { sha256, spec };
     } finally {
       await instances.delete(tenant, id, 0).catch(() => undefined);
+      this.removeUnused();
     }
+  }
+
+  /** Stores the present files of the sandbox of a build: as an image if it has one, else as a package. */
+  async #store(
+    { tenant, build, from }: Plan,
+    id: string,
+    signal: AbortSignal,
+  ): Promise<{ readonly sha256: string; readonly image?: string }> {
+    const { instances, images } = this.#options;
+    if (from.image === undefined) {
+      const access = await instances.access(tenant, id);
+      return { sha256: await storeSandboxFiles(this.#options, tenant, access, signal) };
+    }
+    signal.throwIfAborted();
+    const image = await (await images.ofDriver()).commit(id, { tenant, build: build.id });
+    signal.throwIfAborted();
+    return { sha256: '', image };
   }
 
   #forget(): void {
@@ -265,6 +311,13 @@ export class TemplateBuilds {
     }
   }
 }
+
+/** Returns the parts of a new template that its origin decides. */
+function partsOf(template: Exclude<FoundTemplate, { readonly kind: 'built' }>): Pick<TemplateSpec, 'base' | 'image'> {
+  return template.kind === 'service' ? { base: template.name } : { base: '', image: template.reference };
+}
+
+const MAX_IMAGE_CHARS = 200;
 
 /** Names the step of a failure. */
 async function at<T>(step: string, what: string, work: Promise<T>): Promise<T> {
@@ -275,12 +328,10 @@ async function at<T>(step: string, what: string, work: Promise<T>): Promise<T> {
   }
 }
 
-const PRINT_VARIABLES = 'for n in HOME PATH PYTHONUSERBASE USER; do printf "%s\\0" "$n=$(printenv $n)"; done';
-
-/** Returns the variables of the sandbox that values of ENV commonly refer to. */
+/** Returns the variables of the sandbox, to which values of ENV may refer. */
 async function variablesOf(access: SandboxAccess, signal: AbortSignal): Promise<Readonly<Record<string, string>>> {
   const said: Buffer[] = [];
-  const command = { script: PRINT_VARIABLES, user: '', workingDir: '', env: {} };
+  const command = { script: 'cat /proc/self/environ', user: '', workingDir: '', env: {} };
   await runCommand(access, command, signal, (kind, data) => void (kind === 'stdout' && said.push(data)));
   const pairs = Buffer.concat(said)
     .toString()

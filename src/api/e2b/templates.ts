@@ -31,6 +31,7 @@ import { ENVD_VERSION, refused } from './answers.ts';
 import { type AddRoute, bodyOf } from './control.ts';
 import { isSameText } from './sandboxes.ts';
 import { NEW_TEMPLATE, type TemplateBuilds, type TemplateBuildsOptions } from './template-builds.ts';
+import { INTERRUPTED } from './template-cleanup.ts';
 
 export interface TemplateRoutesOptions extends Pick<TemplateBuildsOptions, 'templates' | 'files' | 'packages'> {
   readonly builds: TemplateBuilds;
@@ -49,7 +50,7 @@ const nameIn = (params: Params) => parseTemplateName(params.templateID ?? '').na
 
 /** Adds the routes of templates that tenants build. */
 export function addTemplateRoutes(app: FastifyInstance, add: AddRoute, options: TemplateRoutesOptions): void {
-  const { templates } = options;
+  const { templates, builds } = options;
   const read = { access: 'read' } as const;
   const write = { access: 'write' } as const;
   const { begin, start, status, upload } = buildHandlers(options);
@@ -63,6 +64,7 @@ export function addTemplateRoutes(app: FastifyInstance, add: AddRoute, options: 
   add('DELETE', ['/templates/:templateID'], write, async (request, reply) => {
     const name = nameIn(paramsOf(request));
     if (!(await templates.delete(request.tenant, name))) throw templateMissing(name);
+    builds.removeUnused();
     return reply.code(204).send();
   });
   addTagRoutes(add, options);
@@ -80,16 +82,18 @@ export function addAliasRoute(add: AddRoute, templates: Pick<Templates, 'builds'
   });
 }
 
-function addTagRoutes(add: AddRoute, { templates }: TemplateRoutesOptions): void {
+function addTagRoutes(add: AddRoute, { templates, builds }: TemplateRoutesOptions): void {
   add('POST', ['/templates/tags'], { access: 'write' }, async (request, reply) => {
     const { target, tags } = readTagAssign(bodyOf(request));
     const buildID = await templates.assignTags(request.tenant, target.name, target.tag, tags);
     if (buildID === null) throw templateMissing(`${target.name}:${target.tag}`);
+    builds.removeUnused();
     return reply.code(201).send({ tags, buildID });
   });
   add('DELETE', ['/templates/tags'], { access: 'write' }, async (request, reply) => {
     const { name, tags } = readTagDrop(bodyOf(request));
     if (!(await templates.removeTags(request.tenant, name, tags))) throw templateMissing(`${name}:${tags[0]}`);
+    builds.removeUnused();
     return reply.code(204).send();
   });
   add('GET', ['/templates/:templateID/tags'], { access: 'read' }, async request => {
@@ -131,12 +135,7 @@ function buildHandlers({ templates, builds, packages, key }: TemplateRoutesOptio
     const build = await find(request);
     const offset = Number(new URLSearchParams(queryOf(request.raw.url ?? '')).get('logsOffset') ?? 0);
     if (!Number.isInteger(offset) || offset < 0) throw invalidRequest('invalid query: logsOffset must be 0 or more');
-    const lost = {
-      status: 'error',
-      reason: 'the build was interrupted: the service was restarted',
-      step: 'base',
-    } as const;
-    const shown = builds.isLost(build) ? { ...build, ...lost } : build;
+    const shown = builds.isLost(build) ? { ...build, ...INTERRUPTED } : build;
     const reason = shown.status === 'error' ? { reason: { message: shown.reason, step: shown.step } } : {};
     const logEntries = builds.log(build, offset, MAX_LOG_ENTRIES);
     return { templateID: build.templateId, buildID: build.id, status: shown.status, logs: [], logEntries, ...reason };

@@ -39,11 +39,12 @@ import { Engine, LABEL_ACCOUNTS, LABEL_INSTALLATION, LABEL_INSTANCE, statusOf } 
 import { runCommand } from './exec.ts';
 import { HostPython } from './host-python.ts';
 import { ImagePrograms } from './image-programs.ts';
-import { hasImage, Images, isImageName, type RegistryRules } from './images.ts';
+import { Images, type RegistryRules } from './images.ts';
 import { readLogs } from './logs.ts';
 import { bridgesOf, TenantNetworks } from './networks.ts';
 import { type DockerSandbox, makeHandle, readHandle } from './sandbox-directory.ts';
 import { factsOf } from './started-facts.ts';
+import { installationFile, refuseForeignTemplate, TemplateImages } from './template-images.ts';
 
 const PROBE_TIMEOUT_MS = 5_000;
 const DEFAULT_PULL_TIMEOUT_MS = 600_000;
@@ -95,6 +96,7 @@ export class DockerDriver implements SandboxDriver {
   readonly name = 'docker';
   readonly #options: DockerDriverOptions;
   readonly #dockerDir: string;
+  readonly images: DriverImages;
   #parts: Promise<Parts> | undefined;
   #facts: Promise<DaemonFacts> | undefined;
   /** Container → number of open commands. */
@@ -103,21 +105,22 @@ export class DockerDriver implements SandboxDriver {
 
   constructor(options: DockerDriverOptions) {
     this.#options = options;
-    this.#dockerDir = join(options.dataDir, 'run', 'docker');
-  }
-
-  readonly images: DriverImages = {
-    has: async reference => {
-      if (!isImageName(reference)) return false;
+    const dockerDir = join(options.dataDir, 'run', 'docker');
+    this.#dockerDir = dockerDir;
+    this.images = new TemplateImages({
+      dockerDir,
+      installation: () => installationOf(dockerDir),
       // A connection of its own: on a machine without a daemon nothing of this driver may come into being.
-      const engine = await Engine.open(this.#options.host ?? null, this.#options.environment);
-      try {
-        return await hasImage(engine, reference);
-      } finally {
-        engine.close();
-      }
-    },
-  };
+      connect: async work => {
+        const engine = await Engine.open(options.host ?? null, options.environment);
+        try {
+          return await work(engine);
+        } finally {
+          engine.close();
+        }
+      },
+    });
+  }
 
   async probe(): Promise<ProbeResult> {
     try {
@@ -165,11 +168,12 @@ export class DockerDriver implements SandboxDriver {
 
   async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
     if (spec.rootfs.imageUrl === '') throw noImage();
-    const { starter } = await this.#open();
+    const { engine, starter } = await this.#open();
     // Start the query early; only a spec that requires isolation waits for it before the start.
     const asking = this.#daemonFacts();
     asking.catch(() => undefined);
     if (spec.requireIsolation) refuseWithoutIsolation(spec, await asking);
+    await refuseForeignTemplate(engine, spec);
     const started = await starter.start(spec, signal);
     const handle = makeHandle(this.#dockerDir, spec.instanceId, started.id, spec.hasAccounts);
     return { handle, endpoint: handle.endpoint, facts: await factsOf(spec, started, await asking) };
@@ -401,7 +405,7 @@ async function endsWithin(ended: Promise<ExitResult>, timeoutMs: number): Promis
  * directory.
  */
 async function installationOf(dockerDir: string): Promise<string> {
-  const file = join(dockerDir, 'installation');
+  const file = installationFile(dockerDir);
   const known = (await readFile(file, 'utf8').catch(() => '')).trim();
   if (known !== '') return known;
   const made = randomUUID();

@@ -143,23 +143,14 @@ export function isImageName(text: string): boolean {
   return IMAGE_NAME.test(text);
 }
 
-/**
- * Returns true if the daemon has an image of this name. An id is no name: its beginning could be guessed, and
- * images of other tenants found.
- */
-export async function hasImage(engine: Engine, reference: string): Promise<boolean> {
-  try {
-    const { Id: id } = await engine.request('look for an image', docker => docker.getImage(reference).inspect());
-    return !id.startsWith(`sha256:${reference}`);
-  } catch (error) {
-    const status = statusOf(error);
-    if (status === 404 || status === 400) return false;
-    throw error;
-  }
-}
+/** Beginning of the names of images that hold templates of tenants. */
+export const TEMPLATE_PREFIX = 'rookery-template/';
 
 /** Returns the error for an image that sandboxes without code need: these never pull one. */
 export function missingImage(reference: string): Error {
+  if (reference.startsWith(TEMPLATE_PREFIX)) {
+    return failedPrecondition('the image of the template is not on this machine; build the template again');
+  }
   return failedPrecondition(`image ${reference} is not here; run: docker pull ${reference}`);
 }
 

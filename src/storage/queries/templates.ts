@@ -121,6 +121,15 @@ export async function listTemplateBuilds(database: Database, tenant: string): Pr
   return await buildsOfTenant(database, tenant);
 }
 
+/** Returns the builds with these ids, and all builds that have begun and not ended, of every tenant. */
+export async function listOpenBuilds(database: Database, ids: readonly string[]): Promise<TemplateBuildTable[]> {
+  return await database
+    .selectFrom('template_builds')
+    .selectAll()
+    .where(eb => eb.or([eb('status', '=', 'building'), ...(ids.length > 0 ? [eb('id', 'in', ids)] : [])]))
+    .execute();
+}
+
 /** Returns true if the build is of the template with this name or id. */
 export function isNamed(build: Pick<TemplateBuildTable, 'name' | 'template_id'>, name: string): boolean {
   return build.name === name || build.template_id === name;

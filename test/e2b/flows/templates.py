@@ -195,7 +195,7 @@ def fails():
 
 @check("images and names that cannot be templates are refused with the reason")
 def refusals():
-    with raises(BuildException, text="the image python:3.12 cannot be a template"):
+    with raises(BuildException, text="the image python:3.12 needs a Docker daemon"):
         Template.build(Template().from_python_image("3.12"), name_of("image"))
     with raises(BuildException, text="there is no template"):
         Template.build(Template().from_template(name_of("missing")), name_of("orphan"))
