@@ -177,7 +177,7 @@ test('a sandbox with a template has accounts, the marks of E2B and the home of i
   expect(sandboxOf({}).hasAccounts).toBeUndefined();
 });
 
-test('a container of an image without code has accounts and the stand-ins of the installation', () => {
+test('a container of an image without code has accounts and the programs of the installation', () => {
   const rootfs = { type: 'image', imageUrl: 'img', user: '' } as const;
   const image = specOf({ template: 'img', sandboxType: 'docker', rootfs });
   const given = { ...image, env: {}, secretVariables: [] } as StartSpec;
@@ -186,6 +186,9 @@ test('a container of an image without code has accounts and the stand-ins of the
   expect(spec.env.PATH).toBeUndefined();
   expect(spec.platformMounts).toEqual([
     { source: '/missing/python/rookery_sandbox', target: '/opt/rookery/tools', readonly: true },
+    ...[{ source: '/missing/python/rookery_interpreter', target: '/opt/rookery/programs/rookery_interpreter' }].map(
+      mount => ({ ...mount, readonly: true }),
+    ),
   ]);
 });
 

@@ -4,6 +4,8 @@ import { realPathOf } from '../lib/path-lookup.ts';
 
 /** Directory inside with stand-ins for programs that sandboxes lack. */
 const TOOLS = '/opt/rookery/tools';
+/** Directory in a container with programs of the platform, which start on request. */
+export const PROGRAMS = '/opt/rookery/programs';
 const HOME = '/home/user';
 
 /** The parts of a sandbox that having a template decides, on the files of the host. */
@@ -32,10 +34,12 @@ export function templateSandbox(path: string, programsDir: string | undefined): 
 
 /**
  * Returns the mounts of a sandbox of an image with accounts: the stand-ins for programs that no image can
- * have there. `programsDir` as above.
+ * have there, and the code interpreter. `programsDir` as above.
  */
 export function imageTools(programsDir: string | undefined): readonly MountSpec[] {
-  return programsDir === undefined ? [] : [toolsOf(programsDir)];
+  if (programsDir === undefined) return [];
+  const source = realPathOf(join(programsDir, 'rookery_interpreter'));
+  return [toolsOf(programsDir), { source, target: `${PROGRAMS}/rookery_interpreter`, readonly: true }];
 }
 
 function toolsOf(programsDir: string): MountSpec {

@@ -29,13 +29,18 @@ export const DEFAULT_TEMPLATE = 'base';
 const RUN_INTERPRETER =
   'import sys; sys.path[0] = sys.argv.pop(1); from rookery_interpreter import server; server.main()';
 
+/** Returns the arguments of Python that run the interpreter of the packages in `programsDir`. */
+export function interpreterArguments(programsDir: string): readonly string[] {
+  return ['-S', '-s', '-B', '-c', RUN_INTERPRETER, programsDir];
+}
+
 /** The template with a code interpreter, and the port on which it listens. */
 export const INTERPRETER = { template: 'code-interpreter-v1', port: 49_999 } as const;
 
 const INTERPRETER_PROGRAM: TemplateProgram = {
   tag: 'code-interpreter',
   user: 'user',
-  argv: programsDir => ['python3', '-S', '-s', '-B', '-c', RUN_INTERPRETER, programsDir],
+  argv: programsDir => ['python3', ...interpreterArguments(programsDir)],
   env: {},
   port: INTERPRETER.port,
 };

@@ -214,7 +214,7 @@ export class Sandbox extends Agent {
 
   /**
    * Runs a cell of code and returns its output and its results. The code's own error is in `error` of the
-   * result. Names stay for later cells. Needs the template `code-interpreter-v1`.
+   * result. Names stay for later cells. Needs the template `code-interpreter-v1`, or an image with `python3`.
    */
   async runCode(code: string, options: RunCodeOptions = {}): Promise<CodeRun> {
     const lines: CodeLine[] = [];

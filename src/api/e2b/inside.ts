@@ -11,6 +11,7 @@ import type { OwnGate, Route } from '../../http/route-config.ts';
 import { queryOf } from '../../lib/query-pairs.ts';
 import { isApiKey } from '../../registry/api-keys.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
+import { isImageInterpreter, startImageInterpreter } from '../../templates/image-interpreter.ts';
 import { dialDelaysOf } from '../../templates/templates.ts';
 import type { Envd } from '../envd/envd.ts';
 import { ownTokens, schemeOf } from '../passthrough/addresses.ts';
@@ -227,7 +228,10 @@ async function serveInside(
   const tokens = [...(await ownTokens(raw, auth)), ...keysIn(raw)];
   return await passage.pass(request, reply, {
     ...{ port, path, tokens, headerChanges },
-    access: async () => access,
+    access: async signal => {
+      if (isImageInterpreter(spec, port)) await startImageInterpreter(access, spec, signal);
+      return access;
+    },
     dialDelaysMs: [...DIAL_DELAYS_MS, ...dialDelaysOf(spec.built?.base ?? spec.template, port)],
     unreachable: async () => await fail(portClosed(sandbox.id, port)),
   });

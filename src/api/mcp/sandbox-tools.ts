@@ -11,6 +11,7 @@ import type { Access } from '../../http/access/credentials.ts';
 import { timeoutSignal } from '../../lib/deadline.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
 import type { ProcessStream, SandboxAccess } from '../../sandbox/access.ts';
+import { isImageInterpreter, startImageInterpreter } from '../../templates/image-interpreter.ts';
 import { DEFAULT_TEMPLATE, INTERPRETER } from '../../templates/templates.ts';
 import { isVisible, sandboxMissing } from '../e2b/answers.ts';
 import { agentIdOf, sandboxIdOf } from '../e2b/sandboxes.ts';
@@ -140,10 +141,12 @@ function commandTools(options: SandboxToolsOptions): readonly SandboxTool[] {
       ),
       run: async (input, { tenant, signal }) => {
         const { spec } = await findSandbox(options, input, tenant);
-        if ((spec.built?.base ?? spec.template) !== INTERPRETER.template) {
+        const isOfImage = isImageInterpreter(spec, INTERPRETER.port);
+        if ((spec.built?.base ?? spec.template) !== INTERPRETER.template && !isOfImage) {
           throw invalidRequest(`The sandbox has no interpreter: create it with template ${INTERPRETER.template}.`);
         }
         const access = await accessOf(options, input, tenant);
+        if (isOfImage) await startImageInterpreter(access, spec, signal);
         const { code, language, timeout = RUN_SECONDS.default } = input;
         const cell = { code: String(code), ...(language === undefined ? {} : { language: String(language) }) };
         return await runCell(access, cell, (timeout as number) * 1000, signal);

@@ -5,6 +5,7 @@ import { failedPrecondition } from '../../core/error.ts';
 import type { TokenVerifier } from '../../http/access/credentials.ts';
 import { errorDocs, errors } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
+import { isImageInterpreter, startImageInterpreter } from '../../templates/image-interpreter.ts';
 import { dialDelaysOf, INTERPRETER } from '../../templates/templates.ts';
 import { LIVES_WITH_AGENT } from '../lives-with.ts';
 import { platformTokens } from './headers.ts';
@@ -21,7 +22,7 @@ const DOCS: RouteDocs = {
   operationId: 'runCode',
   summary: 'Run a cell of code in a sandbox with a code interpreter',
   description:
-    'The sandbox has the template `code-interpreter-v1`. Names stay for later cells of the same context. The end of the connection interrupts the cell.',
+    'The sandbox has the template `code-interpreter-v1`, or an image with `python3`. Names stay for later cells of the same context. The end of the connection interrupts the cell.',
   params: Type.Object({ instanceId: Type.String({ description: 'The `instance_id` of the create.' }) }),
   body: Type.Object({
     code: Type.String(),
@@ -39,7 +40,7 @@ const DOCS: RouteDocs = {
     },
     400: errors[400],
     404: errors[404],
-    409: errors[409],
+    409: errorDocs('The sandbox has no interpreter, or its image cannot run it, or it does not run.'),
     502: errorDocs('The interpreter does not listen.'),
     504: errorDocs('The interpreter did not answer in time.'),
   },
@@ -52,13 +53,18 @@ export function addRunCodeRoute(app: FastifyInstance, passage: Passage, { instan
     const { spec } = await instances.get(request.tenant, instanceId);
     const { port } = INTERPRETER;
     const dialDelaysMs = dialDelaysOf(spec.template, port);
-    if (dialDelaysMs.length === 0) {
+    const isOfImage = isImageInterpreter(spec, port);
+    if (dialDelaysMs.length === 0 && !isOfImage) {
       throw failedPrecondition(
-        `agent ${instanceId} has no code interpreter: create it with template ${INTERPRETER.template}`,
+        `agent ${instanceId} has no code interpreter: create it with template ${INTERPRETER.template}, or from an image with python3`,
       );
     }
     const tokens = await platformTokens(request.raw, auth);
-    const access = () => instances.access(request.tenant, instanceId);
+    const access = async (signal: AbortSignal) => {
+      const opened = await instances.access(request.tenant, instanceId);
+      if (isOfImage) await startImageInterpreter(opened, spec, signal);
+      return opened;
+    };
     return await passage.pass(request, reply, {
       access,
       port,

@@ -7,9 +7,11 @@ import os
 import subprocess
 import urllib.request
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 from checks import ask, check, eventually, raises, run_checks
 from e2b import AuthenticationException, PtySize, Sandbox, SandboxException, SandboxQuery
+from e2b_code_interpreter import Sandbox as Interpreter
 
 DEBIAN, PLAIN = os.environ["DEBIAN_IMAGE"], os.environ["PLAIN_IMAGE"]
 word = uuid.uuid4().hex
@@ -19,6 +21,10 @@ run = sandbox.commands.run
 
 def lines(command, **options):
     return run(command, **options).stdout.splitlines()
+
+
+def run_of(other, command):
+    return other.commands.run(command).stdout.strip()
 
 
 def containers():
@@ -128,6 +134,31 @@ def plain():
         assert other.commands.run("echo $0; id -un; pwd").stdout == "/bin/sh\nuser\n/home/user\n"
         other.files.write("x", "1")
         assert other.commands.run("cat x").stdout == "1"
+
+
+@check("cells run with the Python of the image, also when two begin at once, and keep their names")
+def cells():
+    with Interpreter.create(DEBIAN, timeout=300) as other:
+        assert "python3" not in run_of(other, "ps -ef 2>/dev/null || cat /proc/[0-9]*/comm")
+        with ThreadPoolExecutor(2) as pool:
+            assert {each.text for each in pool.map(lambda _: other.run_code("6 * 7"), range(2))} == {"42"}
+        other.run_code("import os, sys; x = os.getuid()")
+        said = other.run_code("print(x, os.getcwd(), os.path.realpath(sys.executable))").logs.stdout
+        assert "".join(said).split() == run_of(other, "id -u; pwd; realpath $(command -v python3)").split(), said
+        assert other.run_code("1 / 0").error.name == "ZeroDivisionError"
+        url = "%s/api/agent/%s/code" % (os.environ["E2B_API_URL"].rsplit("/", 1)[0], uuid.UUID(other.sandbox_id))
+        with urllib.request.urlopen(urllib.request.Request(url, b'{"code": "x - x + 17"}', method="POST")) as answer:
+            assert b'"17"' in answer.read()
+        assert ask("kill -9 and start") == "done"
+        eventually(other.is_running)
+        assert other.run_code("x - x + 18").text == "18"
+
+
+@check("a cell in an image without Python is refused with the reason")
+def no_cells():
+    with Interpreter.create(PLAIN, timeout=120) as other:
+        with raises(Exception, text="the image has no python3"):
+            other.run_code("1")
 
 
 @check("a sandbox ends at its time, and leaves no container")

@@ -144,7 +144,7 @@ class AsyncSandbox(AsyncAgent):
         """Runs a cell of code and returns its output and its results.
 
         The code's own error is in `error` of the result. Names stay for later cells. Needs the template
-        `code-interpreter-v1`.
+        `code-interpreter-v1`, or an image with `python3`.
         """
         lines = self.stream_code(code, language=language, context=context, env=env)
         return CodeRun([line async for line in lines])

@@ -145,7 +145,7 @@ class Sandbox(Agent):
         """Runs a cell of code and returns its output and its results.
 
         The code's own error is in `error` of the result. Names stay for later cells. Needs the template
-        `code-interpreter-v1`.
+        `code-interpreter-v1`, or an image with `python3`.
         """
         lines = self.stream_code(code, language=language, context=context, env=env)
         return CodeRun([line for line in lines])
