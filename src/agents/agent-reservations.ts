@@ -27,21 +27,30 @@ export class AgentReservations {
   }
 
   /**
-   * Returns why the sandbox may not start now, or undefined if it may. An agent with a reservation is not
-   * refused.
+   * Returns why the sandbox may not start now, or undefined if it may. An agent with a reservation is refused
+   * only if the sandbox is larger.
    */
   refusal(sandbox: Sized): ServiceError | undefined {
-    if (this.#table.get(sandbox.id)?.reservation) return undefined;
+    const held = this.#table.get(sandbox.id)?.reservation;
+    if (held !== undefined) return this.#growthRefusal(held, sandbox);
     if (this.#maxAwake > 0 && this.#awake >= this.#maxAwake) return tooManyAwake(this.#maxAwake);
     return this.#ledger.refusal(this.#sizeOf(sandbox));
   }
 
+  #growthRefusal(held: Sized, sandbox: Sized): ServiceError | undefined {
+    if (sandbox.cpuMillis <= held.cpuMillis && sandbox.memoryMb <= held.memoryMb) return undefined;
+    this.#ledger.release('agent', this.#sizeOf(held));
+    const refusal = this.#ledger.refusal(this.#sizeOf(sandbox));
+    this.#ledger.reserve('agent', this.#sizeOf(held));
+    return refusal;
+  }
+
   reserve({ id, epoch, cpuMillis, memoryMb }: Sized): void {
-    const isCounted = this.#table.get(id)?.reservation !== undefined;
+    const held = this.#table.get(id)?.reservation;
     const reservation = { id, epoch, cpuMillis, memoryMb };
     this.#table.set(id, { reservation });
-    if (isCounted) return;
-    this.#awake += 1;
+    if (held === undefined) this.#awake += 1;
+    else this.#ledger.release('agent', this.#sizeOf(held));
     this.#ledger.reserve('agent', this.#sizeOf(reservation));
   }
 

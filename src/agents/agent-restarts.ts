@@ -11,8 +11,9 @@ import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
 import { graceOf } from './agent-deletes.ts';
 import { resumedExpiry } from './agent-expiries.ts';
-import { type AgentRecords, isDurable, toInstance } from './agent-records.ts';
+import { type AgentRecords, isDurable } from './agent-records.ts';
 import type { AgentStarts } from './agent-starts.ts';
+import { changedColumns, specOfNextStart } from './agent-updates.ts';
 import type { AgentsOptions } from './options.ts';
 import { isBeing } from './refusals.ts';
 
@@ -61,10 +62,14 @@ export class AgentRestarts {
     const { restartsInRow, restartAtMs } = planned ?? { restartsInRow: 0, restartAtMs: 0 };
     const expiresAtMs = this.#expiryOf(record);
     const wakes = record.wakes + (record.status === 'SLEEPING' ? 1 : 0);
-    const next = { ...record, epoch: record.epoch + 1, restartsInRow, restartAtMs, expiresAtMs, wakes };
+    const spec = specOfNextStart(record);
+    const next = {
+      ...{ ...record, ...changedColumns(record) },
+      ...{ epoch: record.epoch + 1, restartsInRow, restartAtMs, expiresAtMs, wakes },
+    };
     // Prepare before any change, so that an agent that cannot start again continues unchanged.
     const why = record.status === 'FAILED' ? 'crash' : (reason ?? 'request');
-    const start = await this.#starts.startOf(next, toInstance(record).spec, why);
+    const start = await this.#starts.startOf(next, spec, why);
     await this.#findRoom(record, next, signal);
     await this.#recordNext(record, next, signal);
     if (planned === undefined) this.#parts.cancelPolicy(id);
@@ -86,11 +91,11 @@ export class AgentRestarts {
   }
 
   /**
-   * Makes room for the start of a durable agent that has no sandbox. Rejects if there is none, and releases
-   * the code placed for `next`; nothing else has changed.
+   * Makes room for the start of a durable agent that has no sandbox, or a smaller one. Rejects if there is
+   * none, and releases the code placed for `next`; nothing else has changed.
    */
   async #findRoom(record: InstanceRecord, next: InstanceRecord, signal: AbortSignal): Promise<void> {
-    if (record.status !== 'SLEEPING' && !(record.status === 'FAILED' && isDurable(record))) return;
+    if (!isDurable(record)) return;
     for (;;) {
       const refusal = this.#starts.reservations.refusal(next);
       if (refusal === undefined) return;
@@ -123,6 +128,7 @@ export class AgentRestarts {
         restartAtMs,
         expiresAtMs,
         wakes,
+        ...changedColumns(record),
       });
       if (!hasBegun) throw await this.#whyNoRestart(record.id);
     } catch (error) {

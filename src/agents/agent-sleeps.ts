@@ -105,6 +105,22 @@ export class AgentSleeps {
     await starts.operations.run(id, 'sleep', async () => await this.#putToSleep(record));
   }
 
+  /**
+   * Puts an agent to sleep whose new calls wait, between two of its calls. The caller's operation locks it.
+   * Fails as `sleep` does when something still uses it at `untilMs`.
+   */
+  async sleepLocked(record: InstanceRecord, untilMs: number, signal?: AbortSignal): Promise<void> {
+    for (;;) {
+      try {
+        await this.#putToSleep(record);
+        return;
+      } catch (error) {
+        if (!(error instanceof InUse) || signal?.aborted || performance.now() >= untilMs) throw error;
+        await this.#usesEnded(record.id, untilMs, signal);
+      }
+    }
+  }
+
   /** Fails with `failed_precondition` unless the agent runs. The sandbox in its record may be dead. */
   async #assertRuns(record: InstanceRecord): Promise<LiveInstance> {
     const live = this.#instances.live('agent', record.id);

@@ -5,7 +5,7 @@ import type { InstanceRef } from '../storage/queries/instances.ts';
 
 /** Long operation that changes an instance as a whole. */
 export interface Operation {
-  readonly kind: 'create' | 'restart' | 'pause' | 'resume' | 'sleep' | 'delete';
+  readonly kind: 'create' | 'restart' | 'pause' | 'resume' | 'sleep' | 'update' | 'delete';
   readonly abort: AbortController;
   /** Resulting instance; undefined after a delete. */
   readonly done: Promise<Instance | undefined>;
@@ -61,6 +61,8 @@ export interface AgentState {
   /** Starts in a row by uses of the agent that have failed. */
   failedWakes?: FailedWakes | undefined;
   quickEnds?: QuickEnds | undefined;
+  /** True while a change of its settings takes effect: new calls wait. */
+  isApplying?: true | undefined;
   /** True during a restart by the policy, until the consequence of a failure is written. */
   isRestarting?: true | undefined;
 }

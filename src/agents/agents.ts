@@ -19,7 +19,9 @@ import { AgentRecords, isDurable, toInstance } from './agent-records.ts';
 import { AgentRestarts, type RestartCause } from './agent-restarts.ts';
 import { AgentSleeps } from './agent-sleeps.ts';
 import { AgentStarts } from './agent-starts.ts';
+import { AgentUpdates } from './agent-updates.ts';
 import type {
+  AgentChange,
   AgentInstances,
   AgentOutcome,
   CreateInstance,
@@ -34,6 +36,7 @@ import { PolicyRestarts } from './policy-restarts.ts';
 import { logOf } from './previous-logs.ts';
 import {
   deletedMeanwhile,
+  fail,
   instanceFailed,
   isBeing,
   isPaused,
@@ -64,6 +67,7 @@ export class Agents implements AgentInstances {
   readonly #policy: PolicyRestarts;
   readonly #wakes: AgentWakes;
   readonly #sleeps: AgentSleeps;
+  readonly #updates: AgentUpdates;
   readonly alarms: AgentAlarms;
 
   constructor(options: AgentsOptions) {
@@ -71,13 +75,11 @@ export class Agents implements AgentInstances {
     this.#instances = options.instances;
     this.#starts = new AgentStarts(options, () => this.alarms.look());
     this.#records = new AgentRecords(options);
-    this.#creates = new AgentCreates(options, this.#starts, {
-      endReplaced: id => this.endReplaced(id),
-      makeRoom: () => this.#idle.makeRoom(),
-    });
+    const makeRoom = () => this.#idle.makeRoom();
+    this.#creates = new AgentCreates(options, this.#starts, { endReplaced: id => this.endReplaced(id), makeRoom });
     this.#restarts = new AgentRestarts(options, this.#starts, this.#records, {
       cancelPolicy: id => this.#policy.cancel(id),
-      makeRoom: () => this.#idle.makeRoom(),
+      makeRoom,
     });
     this.#pauses = new AgentPauses(options, this.#starts, this.#records);
     this.#deletes = new AgentDeletes({ ...options, release: sandbox => this.#starts.release(sandbox) }, this.#records);
@@ -113,6 +115,7 @@ export class Agents implements AgentInstances {
       storeLog: (driver, handle) => this.#restarts.storeLog(driver, handle),
       stopped: id => this.#idle.cancel(id),
     });
+    this.#updates = new AgentUpdates(options, { starts: this.#starts, records: this.#records, sleeps: this.#sleeps });
     this.#wakes = new AgentWakes({
       ...common,
       starts: this.#starts,
@@ -204,7 +207,7 @@ export class Agents implements AgentInstances {
 
   invoke(tenant: string, id: string, call: Call): Promise<AgentOutcome> {
     const live = this.#instances.live('agent', id);
-    if (live !== undefined && live.tenant === tenant && !this.#starts.isStopping) return live.call(call);
+    if (live?.tenant === tenant && !this.#starts.isStopping && !this.#updates.holdsCalls(id)) return live.call(call);
     return this.#invokeMissing(tenant, id, call);
   }
 
@@ -302,6 +305,10 @@ export class Agents implements AgentInstances {
     return await this.#sleeps.sleep(tenant, id, how);
   }
 
+  async update(tenant: string, id: string, change: AgentChange): Promise<Instance> {
+    return await this.#updates.update(tenant, id, change);
+  }
+
   async wake(tenant: string, id: string): Promise<WokenInstance> {
     const { status } = await this.#records.flushedRecord(tenant, id);
     if (status === 'PAUSED') {
@@ -344,11 +351,8 @@ export class Agents implements AgentInstances {
   }
 
   async previousLog(tenant: string, id: string, run: number, tail: number | null): Promise<string> {
-    const record = await this.#records.flushedRecord(tenant, id);
-    this.#records.assertHere(record);
-    const text = await this.#options.previousLogs?.read(id, run, tail);
-    if (text == null) throw noPreviousRun(id, run);
-    return text;
+    this.#records.assertHere(await this.#records.flushedRecord(tenant, id));
+    return (await this.#options.previousLogs?.read(id, run, tail)) ?? fail(noPreviousRun(id, run));
   }
 
   /** Cancels what the record of an agent plans, because the agent is being deleted. */
@@ -370,8 +374,7 @@ export class Agents implements AgentInstances {
   async #running(tenant: string, id: string, use: Use): Promise<Reached> {
     const live = this.#instances.live('agent', id);
     const reached = live === undefined ? await this.#adoptMissing(tenant, id, use, () => notRunning(id)) : { live };
-    if (reached.live.tenant !== tenant) throw instanceNotFound(id);
-    return reached;
+    return reached.live.tenant === tenant ? reached : fail(instanceNotFound(id));
   }
 
   /**
@@ -427,7 +430,7 @@ export class Agents implements AgentInstances {
     use: Use,
     notThere: (failedBecause?: string) => ServiceError,
   ): Promise<Reached> {
-    await this.#wakes.sleepEnded(id);
+    await this.#wakes.changeEnded(id);
     const record = await this.#records.flushedRecord(tenant, id);
     const { status, statusReason, restartAtMs } = record;
     if (status === 'PAUSED') throw isPaused(id);
@@ -442,8 +445,4 @@ export class Agents implements AgentInstances {
     const now = await this.#records.find(id);
     return (now !== null && this.#wakes.canWake(now) && (await this.#wakes.wake(now, use))) || fail(notThere());
   }
-}
-
-function fail(error: ServiceError): never {
-  throw error;
 }

@@ -116,6 +116,16 @@ export interface AgentInstances {
    */
   wake(tenant: string, id: string): Promise<WokenInstance>;
 
+  /**
+   * Changes settings of a durable instance, which its next start takes over. State and alarms stay. Fails
+   * with
+   * - `failed_precondition` if it is not durable, if this installation cannot run it so, or if it is to take
+   * effect now and is still in use after a minute (body `{awake_because}`; the change is stored then);
+   * - `already_exists` while another operation changes it;
+   * - what `change.change` fails with.
+   */
+  update(tenant: string, id: string, change: AgentChange): Promise<Instance>;
+
   /** The alarms of durable instances. */
   readonly alarms: AgentAlarmStore;
 
@@ -170,6 +180,15 @@ export interface SleepRequest {
   /** Cuts its uses off: open calls fail and change nothing. */
   readonly isForced?: boolean;
   /** Ends the wait when the caller leaves. */
+  readonly signal?: AbortSignal;
+}
+
+export interface AgentChange {
+  /** Returns the new settings, made from those of the next start. */
+  readonly change: (spec: InstanceSpec) => Promise<InstanceSpec>;
+  /** True: a running instance is put to sleep between two calls, so that its next use starts it so. */
+  readonly isApplied?: boolean;
+  /** Ends the wait for the end of its uses when the caller leaves. */
   readonly signal?: AbortSignal;
 }
 

@@ -78,6 +78,16 @@ export const notDurable = (id: string) =>
     `instance ${id} is not durable: only an agent that was created with "durable" sleeps and has alarms`,
   );
 
+/** Refuses to change the settings of an agent that keeps no state over a start. */
+export const notChangeable = (id: string) =>
+  failedPrecondition(
+    `instance ${id} is not durable: only settings of durable agents change; create it with "replace": true instead`,
+  );
+
+export function fail(error: ServiceError): never {
+  throw error;
+}
+
 /** Refuses to put an agent to sleep that is in use. `because`: its uses. */
 export class InUse extends ServiceError {
   constructor(id: string, because: readonly string[]) {
@@ -95,6 +105,7 @@ const DOING = {
   pause: 'paused',
   resume: 'resumed',
   sleep: 'put to sleep',
+  update: 'changed',
   delete: 'deleted',
 } as const;
 

@@ -6,6 +6,7 @@ import { type Backoff, backoffMs } from '../lib/backoff.ts';
 import type { WakeReason } from '../runtime/protocol.ts';
 import { type AgentRecords, isDurable, toInstance } from './agent-records.ts';
 import type { AgentStarts } from './agent-starts.ts';
+import type { Operation } from './agent-table.ts';
 import { endsAgain, isAsleep, isBeing, startsLater } from './refusals.ts';
 import { STATE_UNSAVED } from './states.ts';
 
@@ -49,7 +50,7 @@ export class AgentWakes {
   /** Returns true if a use of the agent starts it, or waits for the start that runs. */
   canWake(record: InstanceRecord): boolean {
     const doing = this.#options.starts.operations.of(record.id)?.kind;
-    const isChanging = doing === 'restart' || doing === 'sleep';
+    const isChanging = doing === 'restart' || doing === 'sleep' || doing === 'update';
     if (record.status !== 'FAILED' && record.status !== 'SLEEPING' && !isChanging) return false;
     return toInstance(record).spec.durable !== undefined;
   }
@@ -63,7 +64,7 @@ export class AgentWakes {
     const { starts, records, live, restart } = this.#options;
     const { id } = record;
     records.assertHere(record);
-    await this.sleepEnded(id);
+    await this.changeEnded(id);
     if (live(id) === undefined) {
       const before = starts.operations.of(id);
       if (before === undefined) {
@@ -113,10 +114,15 @@ export class AgentWakes {
     this.#options.starts.table.set(id, { failedWakes: { count, reason, retryAtMs } });
   }
 
-  /** Resolves when the agent is not falling asleep, or not any more. Never rejects. */
-  async sleepEnded(id: string): Promise<void> {
+  /** Resolves when the agent neither falls asleep nor is changed, or not any more. Never rejects. */
+  async changeEnded(id: string): Promise<void> {
     const { operations } = this.#options.starts;
-    for (let doing = operations.of(id); doing?.kind === 'sleep'; doing = operations.of(id))
+    for (let doing = operations.of(id); isShort(doing); doing = operations.of(id))
       await doing.done.catch(() => undefined);
   }
+}
+
+/** Returns true for an operation for whose end a use waits. */
+function isShort(operation: Operation | undefined): operation is Operation {
+  return operation?.kind === 'sleep' || operation?.kind === 'update';
 }

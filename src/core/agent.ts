@@ -111,20 +111,20 @@ const sandboxType: Kind<RequestedSandboxType> = {
 /** Variables that a caller sets. */
 export const environment = variables(variable(text()));
 
-const rootfs = object({
+export const rootfs = object({
   imageurl: required(text(), 'May be empty only where instances are pods: then it is the image of the pod that fits.'),
   user: optional(text(), '', 'Empty: root.'),
   ports: optional(list(described(text(), PORT_SCHEMA), undefined, PORTS_SCHEMA), []),
 });
 
-const extendedHandler = object({
+export const extendedHandler = object({
   initializer: optional(text(), '', '`module.function`, once at the start.'),
   pre_stop: optional(text(), '', '`module.function`, once at the end.'),
   alarm: optional(text(), '', '`module.function`, for each alarm of a durable agent; without it the handler.'),
   sleep: optional(text(), '', '`module.function`, before a durable agent falls asleep; at most 5 s.'),
 });
 
-const runtimeSpec = object(
+export const runtimeSpec = object(
   {
     runtime: required(text({ required: true }), { examples: ['python3.11'] }),
     rootfs: required(rootfs),
@@ -141,7 +141,7 @@ const runtimeSpec = object(
 );
 
 /** `core/host-path.ts` explains why a source is wrong. */
-const mount = object<MountSpec>({
+export const agentMount = object<MountSpec>({
   source: required(text({ raw: true }), {
     pattern: `^(/|code://${SHA256_PATTERN.slice(1)})`,
     description: 'Absolute path on the host; or a code package, `code://<sha256>`, which is mounted read-only.',
@@ -170,7 +170,7 @@ const CREATE_FIELDS = {
     pattern: '^(/.*)?$',
     description: 'Absolute path on the host; empty: none.',
   }),
-  mounts: optional(list(mount, LIMITS.mounts), []),
+  mounts: optional(list(agentMount, LIMITS.mounts), []),
   expose: maybe<Expose>(EXPOSE, 'Gives a port an address of its own: docs/guides/addresses.md.'),
   restart_policy: maybe(restartPolicy, 'What follows when its sandbox ends by itself; absent: `never`.'),
   durable: maybe(
@@ -285,7 +285,7 @@ export function resolveRegistered(
 }
 
 /** Makes the mount of a code package read-only, because other instances share the package. */
-function withPackage(mount: MountSpec): MountSpec {
+export function withPackage(mount: MountSpec): MountSpec {
   if (!isCodeUrl(mount.source)) return mount;
   if (parseCodeUrl(mount.source) === null) {
     throw invalidRequest(`mount source must be an absolute path, or ${CODE_URL_SHAPE}: ${mount.source}`);
@@ -344,7 +344,8 @@ function resolveSpec(
   const { entries } = fn;
   if (entries && !request.durable) {
     const [name] = Object.keys(entries);
-    throw invalidRequest(`invalid request body: runtime_spec.extendedHandler.${name} needs durable`);
+    const where = fn.functionUrn === '' ? 'runtime_spec' : 'the function';
+    throw invalidRequest(`invalid request body: ${where}.extendedHandler.${name} needs durable`);
   }
   const sandboxType = fn.sandboxType === '' ? defaultSandboxType : fn.sandboxType;
   const hasImage = runsImages(sandboxType);

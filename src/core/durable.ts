@@ -2,7 +2,7 @@ import { posix } from 'node:path';
 import { invalidRequest } from './error.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
 import { boolean, described, integer, type Kind, number, refine, text, wrongAt } from './kind.ts';
-import { maybe, object, optional, required } from './shape.ts';
+import { maybe, type ObjectKind, object, optional, required } from './shape.ts';
 
 /** A durable agent as requested: its state is saved before a call is answered. */
 export interface Durable {
@@ -30,6 +30,24 @@ export interface DurableEntries {
   readonly alarm?: string;
   /** Runs before the agent falls asleep. */
   readonly sleep?: string;
+}
+
+/** Functions of the code of a registered function, in addition to its handler. `''`: there is none. */
+export interface FunctionHandlers {
+  readonly initializer: string;
+  readonly pre_stop: string;
+  readonly alarm?: string | undefined;
+  readonly sleep?: string | undefined;
+}
+
+/** Returns the kind of the entries of a registered function, whose names are of the kind `name`. */
+export function functionHandlers(name: Kind<string>): ObjectKind<FunctionHandlers> {
+  return object<FunctionHandlers>({
+    initializer: optional(name, ''),
+    pre_stop: optional(name, ''),
+    alarm: maybe(name, 'Of durable agents: what gets their alarms.'),
+    sleep: maybe(name, 'Of durable agents: what runs before they fall asleep.'),
+  });
 }
 
 /** Default of `sleep_after_seconds`. */

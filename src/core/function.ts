@@ -1,6 +1,7 @@
 import { addressProblem, EXPOSE_FUNCTION, type Expose } from './address.ts';
 import { CODE_URL_SHAPE, parseCodeUrl } from './code-package.ts';
 import { DEPENDENCIES_DOC, type DependencyMode, dependencyMode } from './dependencies.ts';
+import { type FunctionHandlers, functionHandlers } from './durable.ts';
 import { variables } from './environment.ts';
 import { messageOf } from './error.ts';
 import { checkPathText, FORBIDDEN_TREES } from './host-path.ts';
@@ -121,10 +122,7 @@ const autoScaleConfig = object<AutoScaleConfig>({
   burstScaleNum: optional(integer({ min: 1, max: 100_000 }), 1000, 'Calls that may wait.'),
 });
 
-const extendedHandler = object<FunctionSpec['extendedHandler']>({
-  initializer: optional(shortText, ''),
-  pre_stop: optional(shortText, ''),
-});
+const extendedHandler = functionHandlers(shortText);
 
 const extendedTimeout = object<FunctionSpec['extendedTimeout']>({
   initializer: optional(integer(SECONDS), INITIALIZER_SECONDS, 'Seconds.'),
@@ -359,7 +357,7 @@ export interface FunctionSpec {
   readonly codePath: string;
   readonly dependencies: DependencyMode;
   readonly s3CodePath: S3CodePath | null;
-  readonly extendedHandler: { readonly initializer: string; readonly pre_stop: string };
+  readonly extendedHandler: FunctionHandlers;
   /** Seconds. */
   readonly extendedTimeout: { readonly initializer: number; readonly pre_stop: number };
   readonly sandboxType: RequestedSandboxType;

@@ -79,6 +79,8 @@ export interface InstanceSpec {
   readonly hasPrivatePorts?: boolean;
   /** The agent's state is saved before a call is answered. Absent: it has none. */
   readonly durable?: Durable;
+  /** Settings that the next start of a durable agent takes. Absent: no change waits. */
+  readonly next?: InstanceSpec;
   /** Pools of sandboxes to prefer, where pools exist. Absent: any pool that fits. */
   readonly pool?: PoolPreference;
   /** The function version that the instance was made from; three times `''` in inline mode. */

@@ -1,5 +1,6 @@
 import type { AgentFunction, FunctionResolver } from '../core/agent.ts';
 import { CODE_TARGET, codeMount } from '../core/code-package.ts';
+import { entriesOf } from '../core/durable.ts';
 import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import { codePackageOf, type FunctionVersion } from '../core/function.ts';
 import { parsePorts } from '../core/instance.ts';
@@ -40,6 +41,8 @@ function withItsPackage(fn: FunctionVersion): AgentFunction {
 
 /** Returns a version's properties for its instances. The function service uses them too. */
 export function toAgentFunction({ spec, version, urn }: FunctionVersion): AgentFunction {
+  const { alarm = '', sleep = '' } = spec.extendedHandler;
+  const entries = spec.kind === 'agent' ? entriesOf({ alarm, sleep }) : undefined;
   return {
     functionName: spec.name,
     functionVersion: version,
@@ -52,6 +55,7 @@ export function toAgentFunction({ spec, version, urn }: FunctionVersion): AgentF
     handler: spec.handler,
     initializer: spec.extendedHandler.initializer,
     preStop: spec.extendedHandler.pre_stop,
+    ...(entries && { entries }),
     imageUrl: spec.rootfs?.imageurl ?? '',
     user: spec.rootfs?.user ?? '',
     ports: parsePorts(spec.rootfs?.ports ?? [], 'rootfs.ports'),

@@ -52,7 +52,7 @@ export class Bed {
   }
 
   async ask(
-    method: 'GET' | 'POST' | 'PUT' | 'DELETE',
+    method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
     path: string,
     body?: unknown,
     more: AskOptions = {},

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type {
   AgentAlarmStore,
+  AgentChange,
   AgentInstances,
   CreateInstance,
   ExpiryChange,
@@ -16,6 +17,7 @@ import {
   nameTaken,
   noAlarm,
   noPreviousRun,
+  notChangeable,
   notDurable,
   notRunning,
 } from '../../src/agents/refusals.ts';
@@ -214,6 +216,12 @@ export class MemoryInstances implements AgentInstances {
     const alarms = this.#alarms.get(id) ?? new Map<string, Alarm>();
     this.#alarms.set(id, alarms);
     return alarms;
+  }
+
+  async update(tenant: string, id: string, { change }: AgentChange): Promise<Instance> {
+    const found = this.#find(tenant, id);
+    if (found.spec.durable === undefined) throw notChangeable(id);
+    return this.put({ ...found, spec: { ...found.spec, next: await change(found.spec.next ?? found.spec) } });
   }
 
   async wake(tenant: string, id: string): Promise<WokenInstance> {

@@ -189,6 +189,10 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
     ];
   },
   changeAgentAlarms: random => [`f-${random.below(3)}`, [alarmChange(random)]],
+  changeAgentSpec: random => [
+    { id: `f-${random.below(3)}`, epoch: 1, nodeId: random.pick(NODES) },
+    `{"n":${random.below(3)}}`,
+  ],
   takeAgentName: random => [
     { id: `f-${random.below(3)}`, epoch: 1, nodeId: random.pick(NODES) },
     { startedAtMs: NOW_MS },

@@ -189,6 +189,19 @@ export class Agent {
     this.record = (await this.#connection.call('sleepAgent', call)).instance;
   }
 
+  /**
+   * Changes settings of a durable agent: members of a create. State and alarms stay. The next start takes
+   * them; with `now` they take effect between two calls.
+   */
+  async update(
+    changes: NonNullable<CallOptions<'updateAgent'>['body']>,
+    { now = false, ...options }: RequestOptions & { now?: boolean } = {},
+  ): Promise<void> {
+    const query = now ? { apply: 'now' as const } : {};
+    const call = { ...options, ...this.#params, query, body: changes, isUnbounded: now };
+    this.record = (await this.#connection.call('updateAgent', call)).instance;
+  }
+
   /** Returns the alarms of a durable agent by name, without their payloads. */
   async alarms(options: RequestOptions = {}): Promise<AnswerOf<'listAgentAlarms'>> {
     return await this.#connection.call('listAgentAlarms', { ...options, ...this.#params });

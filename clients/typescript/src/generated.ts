@@ -75,6 +75,8 @@ export type AgentDurable = {
   next_alarm_at?: string;
   /** Only of a SLEEPING one. */
   slept_at?: string;
+  /** true: the next start takes the settings of this record. */
+  is_changed?: boolean;
 };
 
 /** As asked. */
@@ -660,6 +662,10 @@ export type FunctionHookTimeouts = {
 export type FunctionHooks = {
   initializer?: string;
   pre_stop?: string;
+  /** Of durable agents: what gets their alarms. */
+  alarm?: string;
+  /** Of durable agents: what runs before they fall asleep. */
+  sleep?: string;
 };
 
 export type FunctionInstance = {
@@ -741,7 +747,7 @@ export type FunctionVersion = {
   objectId: string;
   s3CodePath: StoredS3CodePath | null;
   handler: string;
-  extendedHandler: StoredFunctionHooks;
+  extendedHandler: AgentExtendedHandler;
   extendedTimeout: StoredFunctionHookTimeouts;
   layers: unknown[] | null;
   cpu: number;
@@ -1522,13 +1528,6 @@ export type SignalProcessResponse = {
   code: 200;
 };
 
-export type SleepAgentError409 = {
-  code: 409;
-  message: string;
-  /** What uses it: `call 2`, `access 1`, `save 1`. Only of an agent in use. */
-  awake_because?: string[];
-};
-
 export type StartProcessRequest = {
   /** A text is run by `/bin/sh -c`, a list is an argument vector. */
   command: string | string[];
@@ -1575,11 +1574,6 @@ export type StoredFunctionHookTimeouts = {
   pre_stop: number;
 };
 
-export type StoredFunctionHooks = {
-  initializer: string;
-  pre_stop: string;
-};
-
 export type StoredFunctionRootfs = {
   type: string;
   imageurl: string;
@@ -1624,6 +1618,74 @@ export type SubmitJobResponse = {
   submission_id: string;
   /** Fields of the body that were ignored, and what else the caller should know. */
   warnings?: string[];
+};
+
+export type UpdateAgentError409 = {
+  code: 409;
+  message: string;
+  /** What uses it: `call 2`, `access 1`, `save 1`. Only of an agent in use. */
+  awake_because?: string[];
+};
+
+export type UpdateAgentRequest = {
+  runtime_spec?: UpdateAgentRequestRuntimeSpec;
+  /** Another version of the registered function; excludes `runtime_spec`. */
+  urn?: string;
+  /** All variables of the caller. */
+  env_vars?: Record<string, string | SecretReference>;
+  /** All mounts of the caller, also that of the code. */
+  mounts?: Mount[];
+  expose?: UpdateAgentRequestExpose;
+  /** null: `never`. */
+  restart_policy?: "never" | "on-failure" | "always" | RestartPolicy;
+  /** Its idle time, and its files. */
+  durable?: boolean | CreateAgentRequestDurable;
+};
+
+/** null: it loses its address. */
+export type UpdateAgentRequestExpose = {
+  /** A TCP port on 127.0.0.1 inside the sandbox. */
+  port: number;
+  /** Who may come: `token`, `link` (a token or a signed link), `public`. */
+  access?: "token" | "link" | "public";
+};
+
+export type UpdateAgentRequestRuntimeSpec = {
+  runtime?: string;
+  /** Code directory inside the sandbox; a mount has to bring it. */
+  codePath?: string;
+  /** `module.function` */
+  handler?: string;
+  /** The contract that a server of runtime `http` follows: docs/guides/http-profiles.md. Empty: `http`. */
+  httpProfile?: "" | "http" | "functions-framework" | "agentcore" | "sagemaker" | "cloud-run";
+  /** `auto`: what the files beside the code ask for (`requirements.txt`, `pyproject.toml`, `package.json` with its lock) is installed once, kept, and mounted. Empty or `none`: nothing. */
+  dependencies?: "" | "none" | "auto";
+  /** 1/1000 core */
+  cpu?: number;
+  /** MB */
+  memory?: number;
+  extendedHandler?: UpdateAgentRequestRuntimeSpecExtendedHandler;
+  rootfs?: UpdateAgentRequestRuntimeSpecRootfs;
+};
+
+/** Empty: there is none. */
+export type UpdateAgentRequestRuntimeSpecExtendedHandler = {
+  /** `module.function`, once at the start. */
+  initializer?: string;
+  /** `module.function`, once at the end. */
+  pre_stop?: string;
+  /** `module.function`, for each alarm of a durable agent; without it the handler. */
+  alarm?: string;
+  /** `module.function`, before a durable agent falls asleep; at most 5 s. */
+  sleep?: string;
+};
+
+export type UpdateAgentRequestRuntimeSpecRootfs = {
+  /** May be empty only where instances are pods: then it is the image of the pod that fits. */
+  imageurl?: string;
+  /** Empty: root. */
+  user?: string;
+  ports?: string[];
 };
 
 export type UpdateFunctionRequest = {
@@ -1747,6 +1809,12 @@ export interface Operations {
     query: { grace?: number | undefined };
     body: undefined;
     answer: Deleted;
+  };
+  updateAgent: {
+    params: { instanceId: string };
+    query: { apply?: "now" | undefined };
+    body: UpdateAgentRequest;
+    answer: GetAgentResponse;
   };
   setAgentTtl: {
     params: { instanceId: string };
@@ -2356,6 +2424,7 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   listAgents: ['GET', '/api/agent'],
   getAgent: ['GET', '/api/agent/{instanceId}'],
   deleteAgent: ['DELETE', '/api/agent/{instanceId}'],
+  updateAgent: ['PATCH', '/api/agent/{instanceId}'],
   setAgentTtl: ['PUT', '/api/agent/{instanceId}/ttl'],
   pauseAgent: ['POST', '/api/agent/{instanceId}/pause'],
   resumeAgent: ['POST', '/api/agent/{instanceId}/resume'],

@@ -22,6 +22,7 @@ import { AGENT_DOCS } from './docs.ts';
 import { DELETE_QUERY, LIST_QUERY, PREVIOUS_QUERY } from './parameters.ts';
 import { agentRecord, createdRecord, type RecordFor } from './record.ts';
 import { addSleepRoutes } from './sleep.ts';
+import { addUpdateRoute } from './update.ts';
 
 export interface AgentRoutesOptions extends CreateRouteOptions {
   readonly instances: AgentInstances;
@@ -60,6 +61,7 @@ export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions
   addLifetimeRoutes(app, options, recordFor);
   addSleepRoutes(app, instances, recordFor);
   addAlarmRoutes(app, instances.alarms);
+  addUpdateRoute(app, options, recordFor);
 
   app.post<ById>(
     '/api/agent/:instanceId/restart',

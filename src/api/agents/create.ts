@@ -114,7 +114,7 @@ const SLEEPS_ON_REQUEST =
   'durable: it sleeps only on request, because a connection to a published port cannot wake it; use expose instead of ports';
 
 /** Returns warnings about the members of `durable`. */
-function stateWarnings({ body }: FastifyRequest, { durable, ports }: InstanceSpec): readonly string[] {
+export function stateWarnings({ body }: FastifyRequest, { durable, ports }: InstanceSpec): readonly string[] {
   if (durable === undefined) return [];
   const parsed = parseJson(body as Buffer);
   const warnings = parsed.ok && isJsonObject(parsed.value) ? durableWarnings(parsed.value) : [];
@@ -133,7 +133,7 @@ async function checkTemplate({ template: name, rootfs }: InstanceSpec, options: 
  * Returns the check for host paths. Paths on the machines of a cluster cannot be opened here, so only their
  * text is checked.
  */
-function findPathFor(sandboxType: SandboxType, { findPath }: CreateRouteOptions): FindPath {
+export function findPathFor(sandboxType: SandboxType, { findPath }: Pick<CreateRouteOptions, 'findPath'>): FindPath {
   return runsInCluster(sandboxType) ? async path => ({ resolved: path, kind: 'directory' }) : findPath;
 }
 
@@ -150,11 +150,11 @@ function withPool(spec: InstanceSpec, labels: readonly string[]): InstanceSpec {
 }
 
 /** Marks code packages as used now. Fails with `failed_precondition` if one does not exist. */
-async function checkPackages(
+export async function checkPackages(
   tenant: string,
   mounts: readonly MountSpec[],
   noun: string,
-  { packages }: CreateRouteOptions,
+  { packages }: Pick<CreateRouteOptions, 'packages'>,
 ): Promise<void> {
   for (const { source } of mounts) {
     if (packages === undefined) throw failedPrecondition(`${noun} does not exist: ${source}`);

@@ -134,6 +134,9 @@ const AgentInstance = Type.Object({
         ),
         next_alarm_at: Type.Optional(Type.String({ format: 'date-time', description: 'Only with an alarm.' })),
         slept_at: Type.Optional(Type.String({ format: 'date-time', description: 'Only of a SLEEPING one.' })),
+        is_changed: Type.Optional(
+          Type.Boolean({ description: 'true: the next start takes the settings of this record.' }),
+        ),
       },
       { title: 'AgentDurable', description: 'Only of a durable agent.' },
     ),

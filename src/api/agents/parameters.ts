@@ -83,6 +83,17 @@ export const DELETE_QUERY = {
   ),
 };
 
+export const UPDATE_QUERY = {
+  apply: parsed<'now' | undefined>(
+    { enum: ['now'], description: '`now`: it takes effect between two calls. Default: at the next start.' },
+    undefined,
+    (text, name) => {
+      if (text !== 'now') throw badQuery(name, 'now', text);
+      return text;
+    },
+  ),
+};
+
 /** Longest `wait` of a sleep. */
 const LONGEST_SLEEP_WAIT_SECONDS = 3600;
 

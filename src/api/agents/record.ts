@@ -25,7 +25,8 @@ function lifetimeRecord({ spec, labels, expiresAtMs, onExpiry, pausedAtMs }: Ins
 }
 
 /** Builds the member about the state of a durable agent. */
-function durableRecord({ spec, savedState, restarts, wakes = 0, sleptAtMs }: Instance): Record<string, unknown> {
+function durableRecord({ spec: now, savedState, restarts, wakes = 0, sleptAtMs }: Instance): Record<string, unknown> {
+  const spec = now.next ?? now;
   const { version = 0, bytes = 0, savedAtMs = 0 } = savedState ?? {};
   return {
     schema: spec.durable?.schema,
@@ -39,12 +40,14 @@ function durableRecord({ spec, savedState, restarts, wakes = 0, sleptAtMs }: Ins
       next_alarm_at: new Date(savedState.nextAlarmAtMs).toISOString(),
     }),
     ...(sleptAtMs !== undefined && { slept_at: new Date(sleptAtMs).toISOString() }),
+    ...(now.next !== undefined && { is_changed: true }),
   };
 }
 
 /** Builds the record of an instance for `GET /api/agent/{instanceId}` and the list. */
 export function agentRecord(instance: Instance, address: string | null): Record<string, unknown> {
-  const { spec, sandbox } = instance;
+  const { sandbox } = instance;
+  const spec = instance.spec.next ?? instance.spec;
   return {
     instance_id: instance.id,
     namespace: spec.namespace,

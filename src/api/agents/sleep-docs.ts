@@ -1,10 +1,11 @@
 import { Type } from 'typebox';
+import { AGENT_UPDATE } from '../../core/agent-update.ts';
 import { ALARM } from '../../core/alarm.ts';
 import { describeParameters } from '../../core/parameter.ts';
 import { errorDocs } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 import { AgentGot } from './docs.ts';
-import { SLEEP_QUERY } from './parameters.ts';
+import { SLEEP_QUERY, UPDATE_QUERY } from './parameters.ts';
 
 const tags = ['agent'];
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
@@ -76,6 +77,25 @@ export const SLEEP_DOCS = {
       409: errorDocs('It does not run and is not durable, or is being changed.'),
       429: errorDocs('The machine has no room for it. It stays asleep.'),
       503: errorDocs('Its runtime does not start; the instance may be `FAILED`.'),
+    },
+  },
+  update: {
+    tags,
+    operationId: 'updateAgent',
+    summary: 'Change settings of a durable agent: its saved state and its alarms stay',
+    description: 'The members are those of the create. What the body does not name stays as it is.',
+    params: byId,
+    querystring: describeParameters(UPDATE_QUERY),
+    body: { content: { 'application/json': { schema: AGENT_UPDATE.describe() } } },
+    response: {
+      200: json('The agent with its new settings.', AgentGot),
+      400: errorDocs('`invalid request body: …`'),
+      ...unknown,
+      409: json(
+        'It is not durable, cannot run so, or is being changed. With `apply=now` also: it is still in use; the change is stored.',
+        AgentInUse,
+      ),
+      503: errorDocs('What runs the sandbox does not answer.'),
     },
   },
 } as const satisfies Record<string, RouteDocs>;

@@ -56,7 +56,12 @@ export const FunctionRecord = Type.Object({
     Type.Object({ bucketId: Type.String(), objectId: Type.String(), bucketUrl: Type.String(), sha512: Type.String() }),
   ),
   handler: Type.String(),
-  extendedHandler: Type.Object({ initializer: Type.String(), pre_stop: Type.String() }),
+  extendedHandler: Type.Object({
+    initializer: Type.String(),
+    pre_stop: Type.String(),
+    alarm: Type.Optional(Type.String()),
+    sleep: Type.Optional(Type.String()),
+  }),
   extendedTimeout: Type.Object({ initializer: Type.Integer(), pre_stop: Type.Integer() }),
   layers: nullable(Type.Array(Type.Unknown())),
   cpu: Type.Integer(),

@@ -28,6 +28,7 @@ export function register(program: Command, context: Context): void {
   addRecord(agent, context);
   addPauses(agent, context);
   addAlarms(agent, context);
+  addUpdate(agent, context);
   addLogs(agent, context);
   addExec(agent, context);
   addProcesses(agent, context);
@@ -239,6 +240,39 @@ function addPauses(agent: Command, { io }: Context): void {
     .action(async (id, time, options) => {
       const { setTtl } = await import('./lifetime.ts');
       await setTtl(io, id, time, options);
+    });
+}
+
+function addUpdate(agent: Command, { io }: Context): void {
+  addAgentCommand(agent, 'update')
+    .summary('change settings of a durable agent')
+    .description(
+      'Changes code or settings of a durable agent. Its state and its alarms stay. The next start takes the change.\n\n' +
+        '  rookery agent update user-7 --code ./chat --now\n' +
+        '  rookery agent update user-7 --memory 1024 --sleep-after 10m',
+    )
+    .argument('<agent>', AGENT)
+    .option('--code <dir>', 'the new code directory')
+    .option('--upload', UPLOAD)
+    .option('--no-dependencies', 'do not install requirements.txt, pyproject.toml or package.json')
+    .option('--handler <module.function>', 'what each call runs')
+    .option('--initializer <module.function>', 'what runs once at each start; empty: nothing')
+    .option('--pre-stop <module.function>', 'what runs once at the end; empty: nothing')
+    .option('--alarm <module.function>', 'what gets alarms; empty: --handler')
+    .option('--sleep-entry <module.function>', 'what runs before it falls asleep; empty: nothing')
+    .option('--runtime <runtime>', 'python3.12, nodejs22, …')
+    .option('-e, --env <name=value>', 'all environment variables from now on; may be repeated', append)
+    .option(...SECRET_OPTION, append)
+    .option('--cpu <millicores>', 'thousandths of a core')
+    .option('--memory <mb>', 'memory in MB')
+    .option('--restart <policy>', 'never, on-failure[:max] or always[:max]')
+    .option('--sleep-after <time>', 'put it to sleep after this idle time; 0: only on request')
+    .option('--urn <urn>', 'another version of its registered function')
+    .option('--now', 'between two calls, instead of at the next start')
+    .option('--json', 'print JSON')
+    .action(async (id, options) => {
+      const { updateAgent } = await import('./update.ts');
+      await updateAgent(io, id, options);
     });
 }
 

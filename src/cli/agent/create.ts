@@ -267,7 +267,7 @@ export function parseMount(text: string): { source: string; target: string; read
 /**
  * Parses `never`, `on-failure` or `always`, with an optional number of consecutive restarts: `on-failure:3`.
  */
-function parseRestart(text: string): object {
+export function parseRestart(text: string): object {
   const match = /^(never|on-failure|always)(?::(\d{1,4}))?$/.exec(text);
   if (match === null)
     throw usageError(

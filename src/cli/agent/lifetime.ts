@@ -43,11 +43,13 @@ export function lifetimeFields({
 function durableFields(sleepAfter: string | undefined, files: string | undefined): true | Record<string, unknown> {
   if (sleepAfter === undefined && files === undefined) return true;
   return {
-    ...(sleepAfter !== undefined && {
-      sleep_after_seconds: sleepAfter === '0' ? 0 : parseDurationMs(sleepAfter, '--sleep-after') / 1000,
-    }),
+    ...(sleepAfter !== undefined && sleepFields(sleepAfter)),
     ...(files !== undefined && { files: filesFields(files) }),
   };
+}
+
+export function sleepFields(time: string): Record<string, unknown> {
+  return { sleep_after_seconds: time === '0' ? 0 : parseDurationMs(time, '--sleep-after') / 1000 };
 }
 
 /** Reads `PATH` or `PATH:MB`. */

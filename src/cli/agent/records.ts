@@ -38,6 +38,7 @@ export interface Agent {
   readonly runtime?: string;
   readonly handler?: string;
   readonly codePath?: string;
+  readonly urn?: string;
   readonly rootfs?: {
     readonly type?: string;
     readonly imageurl?: string;
@@ -65,6 +66,7 @@ export interface Agent {
     readonly state_version: number;
     readonly saved_at?: string;
     readonly slept_at?: string;
+    readonly is_changed?: boolean;
   };
   readonly expose?: Exposed;
   readonly resources?: { readonly cpu?: number; readonly memory?: number };

@@ -1,8 +1,10 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import { type Durable, entriesOf } from '../../core/durable.ts';
 import { MASK } from '../../core/environment.ts';
 import { shownPolicy } from '../../core/restart-policy.ts';
 import type { Variables } from '../../core/secret.ts';
+import { agentArguments } from '../../explain/agent.ts';
 import { addressFor, type Exposed } from '../agent/records.ts';
 import { CliError } from '../shared/exit.ts';
 import type { DeployedAgent } from './file.ts';
@@ -20,6 +22,8 @@ const LOOK_MS = 250;
 
 interface Found {
   readonly instance_id: string;
+  readonly namespace: string;
+  readonly name: string;
   readonly status: string;
   readonly runtime: string;
   readonly handler: string;
@@ -31,11 +35,13 @@ interface Found {
   readonly expose?: Exposed;
   readonly load_error?: string;
   readonly restart_policy?: object;
+  readonly sandbox_type: string;
+  readonly durable?: { readonly sleep_after_seconds: number };
 }
 
 /**
- * Plans the step for an agent. An agent cannot change, so a different one is replaced once the new one has
- * loaded its code.
+ * Plans the step for an agent. A durable agent is updated and keeps its state. Another one cannot change, so
+ * it is replaced once the new one has loaded its code.
  */
 export async function planAgent(planning: Planning, name: string, agent: DeployedAgent): Promise<Step> {
   const { client, deployment } = planning;
@@ -55,11 +61,22 @@ export async function planAgent(planning: Planning, name: string, agent: Deploye
   if (found === null) return { ...step, action: 'create', changes: [], prepare, apply: create };
   const isAsWanted = found.env_vars[REVISION] === revision;
   const fault = faultOf(found);
+  const changed = isAsWanted ? { changes: [fault as string] } : changesOf(whole, found);
   if (isAsWanted && fault === null) return { ...step, action: 'unchanged', changes: [], apply: nothing };
+  if (found.durable !== undefined)
+    return {
+      ...{ ...step, action: 'update', ...changed, prepare },
+      apply: async () => {
+        refuseLoss(found, agent);
+        const path = `/api/agent/${encodeURIComponent(found.instance_id)}?apply=now`;
+        await client.json('PATCH', path, { body: JSON.stringify(updateOf(whole)), timeoutMs: null });
+        return `${await whereIs(planning, found.instance_id)}, state kept`;
+      },
+    };
   return {
     ...step,
     action: 'replace',
-    ...(isAsWanted ? { changes: [fault as string] } : changesOf(whole, found)),
+    ...changed,
     prepare,
     async apply() {
       try {
@@ -74,9 +91,43 @@ export async function planAgent(planning: Planning, name: string, agent: Deploye
   };
 }
 
-/** Returns why an agent of the right revision does not serve, or null. */
-function faultOf({ status, load_error }: Found): string | null {
-  if (status !== 'RUNNING') return `it is ${status}`;
+/** Fails if a durable agent could not become what the file says without the loss of its state. */
+function refuseLoss({ namespace, name, sandbox_type }: Found, { durable, sandbox }: DeployedAgent): void {
+  const command = `rookery agent rm ${agentArguments(name, namespace)}`;
+  if (!durable)
+    throw new CliError(`it is durable, and would lose its state: add durable: true, or remove it first: ${command}`);
+  if (sandbox !== '' && sandbox !== sandbox_type)
+    throw new CliError(
+      `its sandbox is of type ${sandbox_type}, which cannot change to ${sandbox} while it keeps its state: remove it first: ${command}`,
+    );
+}
+
+/** Returns the body of an update that makes a durable agent what the file says. */
+function updateOf({
+  runtime_spec: spec,
+  mounts,
+  env_vars,
+  expose,
+  restart_policy,
+  durable,
+}: ReturnType<typeof bodyOf>) {
+  const { sandbox_type: _type, extendedHandler, ...rest } = spec as typeof spec & { readonly sandbox_type?: string };
+  return {
+    ...{ mounts, env_vars, durable },
+    ...{ expose: expose ?? null, restart_policy: restart_policy ?? null },
+    runtime_spec: {
+      ...{ httpProfile: '', dependencies: '', ...rest },
+      extendedHandler: { alarm: '', sleep: '', ...extendedHandler },
+    },
+  };
+}
+
+/**
+ * Returns why an agent of the right revision does not serve, or null. A durable agent serves when it sleeps.
+ */
+function faultOf({ status, load_error, durable }: Found): string | null {
+  const serves = status === 'RUNNING' || (durable !== undefined && status !== 'STOPPING');
+  if (!serves) return `it is ${status}`;
   return load_error ? 'its code could not be loaded' : null;
 }
 
@@ -95,6 +146,7 @@ async function untilCreated(planning: Planning, namespace: string, name: string)
 
 function bodyOf(namespace: string, name: string, agent: DeployedAgent, source: string, asks: boolean) {
   const { runtime, handler, initializer, preStop, cpu, memory, sandbox, image, user, ports, env } = agent;
+  const { alarm = '', sleep = '' } = agent.on ?? {};
   return {
     namespace,
     name,
@@ -102,14 +154,23 @@ function bodyOf(namespace: string, name: string, agent: DeployedAgent, source: s
     env_vars: env,
     ...(agent.expose && { expose: agent.expose }),
     ...(agent.restart && { restart_policy: shownPolicy(agent.restart) }),
+    ...(agent.durable && { durable: durableBody(agent.durable) }),
     runtime_spec: {
       ...{ runtime, handler, cpu, memory, codePath: CODE_PATH },
       ...(agent.httpProfile === '' ? {} : { httpProfile: agent.httpProfile }),
       ...(asks ? { dependencies: 'auto' } : {}),
       ...(sandbox === '' ? {} : { sandbox_type: sandbox }),
-      extendedHandler: { initializer, pre_stop: preStop },
+      extendedHandler: { initializer, pre_stop: preStop, ...entriesOf({ alarm, sleep }) },
       rootfs: { imageurl: image, user, ports },
     },
+  };
+}
+
+function durableBody({ sleepMs, files }: Durable): true | object {
+  if (sleepMs === undefined && files === undefined) return true;
+  return {
+    ...(sleepMs !== undefined && { sleep_after_seconds: sleepMs / 1000 }),
+    ...(files && { files: { path: files.path, max_mb: files.maxMb } }),
   };
 }
 

@@ -1,6 +1,7 @@
 import { dirname, resolve } from 'node:path';
 import { EXPOSE, type Expose } from '../../core/address.ts';
 import { environment } from '../../core/agent.ts';
+import { durable } from '../../core/durable.ts';
 import { HTTP_PROFILE_DOC, httpProfileName } from '../../core/http-profiles.ts';
 import { PORT_SCHEMA } from '../../core/instance.ts';
 import { isJsonObject, type JsonObject } from '../../core/json.ts';
@@ -55,10 +56,17 @@ const RUNS = {
   expose: maybe<Expose>(EXPOSE, 'Gives a port an address of its own.'),
 };
 
+const ON = {
+  alarm: optional(text(), '', 'What gets its alarms; else the handler.'),
+  sleep: optional(text(), '', 'What runs before it falls asleep.'),
+};
+
 const AGENT = {
   ...RUNS,
   namespace: maybe(text({ required: true }), 'Else that of the file.'),
   restart: maybe(restartPolicy, 'What follows when it ends by itself; absent: `never`.'),
+  durable: maybe(durable, '`true`: its state is saved before each answer, and a deploy keeps it.'),
+  on: maybe(object(ON), 'Functions of a durable agent, each as `module.function`.'),
 };
 
 const inputSchema: Kind<JsonObject | typeof HINTS> = kindOf(
@@ -74,6 +82,7 @@ const inputSchema: Kind<JsonObject | typeof HINTS> = kindOf(
 const FUNCTION = {
   ...RUNS,
   kind: optional(oneOf(['faas', 'agent']), 'faas', '`agent`: agents are made from it.'),
+  on: maybe(object(ON), 'With `kind: agent`: functions of its durable agents, each as `module.function`.'),
   description: optional(text(), ''),
   timeout: optional(
     integer({ min: 1, max: LIMITS.functionTimeoutSeconds.max }),

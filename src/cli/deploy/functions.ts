@@ -1,5 +1,6 @@
 import { resolve } from 'node:path';
 import { META_CODES } from '../../core/codes.ts';
+import { entriesOf } from '../../core/durable.ts';
 import { readRegister } from '../../core/function.ts';
 import { isJsonObject, type JsonObject } from '../../core/json.ts';
 import { LATEST } from '../../core/urn.ts';
@@ -85,11 +86,12 @@ async function withSchema(deployment: Deployment, given: string, fn: DeployedFun
 
 function bodyOf(name: string, fn: WholeFunction, codePath: string): JsonObject {
   const { runtime, handler, cpu, memory, description, timeout, kind, user, ports, image, sandbox, env } = fn;
+  const { alarm = '', sleep = '' } = fn.on ?? {};
   return {
     ...{ name, kind, runtime, handler, cpu, memory, timeout, description, storageType: 'package', codePath },
     environment: env,
     ...(fn.httpProfile === '' ? {} : { httpProfile: fn.httpProfile }),
-    extendedHandler: { initializer: fn.initializer, pre_stop: fn.preStop },
+    extendedHandler: { initializer: fn.initializer, pre_stop: fn.preStop, ...entriesOf({ alarm, sleep }) },
     sandboxType: sandbox,
     rootfs: { imageurl: image, user, ports },
     minInstance: fn.minInstances,

@@ -201,6 +201,20 @@ export async function takeAgentName(
   return { isWritten, replaced: holder ?? null };
 }
 
+/**
+ * Replaces the stored spec of an agent, whose columns stay as they are. Returns false and writes nothing if
+ * the agent has another sandbox or another node by now, or is being created or deleted.
+ */
+export async function changeAgentSpec(
+  transaction: WriteTransaction,
+  ref: OwnedInstanceRef,
+  spec: string,
+): Promise<boolean> {
+  return await updateInstance(transaction, ref, CHANGEABLE, { spec });
+}
+
+const CHANGEABLE: readonly InstanceStatus[] = ['RUNNING', 'FAILED', 'PAUSED', 'SLEEPING'];
+
 /** Frees the agent's idempotency key for another request. The agent stays. */
 export async function forgetIdempotencyKey(database: Database, id: string): Promise<void> {
   await database

@@ -86,6 +86,10 @@ export interface InstancePatch {
   readonly expiresAtMs?: number;
   readonly pausedAtMs?: number;
   readonly wakes?: number;
+  readonly spec?: string;
+  readonly cpuMillis?: number;
+  readonly memoryMb?: number;
+  readonly maxCallMs?: number;
 }
 
 /** A record to insert. */
@@ -361,5 +365,9 @@ function toColumns(patch: InstancePatch) {
     expires_at_ms: patch.expiresAtMs,
     paused_at_ms: patch.pausedAtMs,
     wakes: patch.wakes,
+    spec: patch.spec,
+    cpu_millis: patch.cpuMillis,
+    memory_mb: patch.memoryMb,
+    max_call_ms: patch.maxCallMs,
   };
 }

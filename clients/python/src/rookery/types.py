@@ -88,6 +88,8 @@ class AgentDurable(_AgentDurable, total=False):
     """Only with an alarm."""
     slept_at: str
     """Only of a SLEEPING one."""
+    is_changed: bool
+    """true: the next start takes the settings of this record."""
 
 
 class AgentDurableFiles(TypedDict):
@@ -754,6 +756,10 @@ class FunctionHookTimeouts(TypedDict, total=False):
 class FunctionHooks(TypedDict, total=False):
     initializer: str
     pre_stop: str
+    alarm: str
+    """Of durable agents: what gets their alarms."""
+    sleep: str
+    """Of durable agents: what runs before they fall asleep."""
 
 
 class FunctionInstance(TypedDict):
@@ -842,7 +848,7 @@ class _FunctionVersion(TypedDict):
     objectId: str
     s3CodePath: Union[StoredS3CodePath, None]
     handler: str
-    extendedHandler: StoredFunctionHooks
+    extendedHandler: AgentExtendedHandler
     extendedTimeout: StoredFunctionHookTimeouts
     layers: Union[List[Any], None]
     cpu: int
@@ -1690,16 +1696,6 @@ class SignalProcessResponse(TypedDict):
     code: Literal[200]
 
 
-class _SleepAgentError409(TypedDict):
-    code: Literal[409]
-    message: str
-
-
-class SleepAgentError409(_SleepAgentError409, total=False):
-    awake_because: List[str]
-    """What uses it: `call 2`, `access 1`, `save 1`. Only of an agent in use."""
-
-
 class _StartProcessRequest(TypedDict):
     command: Union[str, List[str]]
     """A text is run by `/bin/sh -c`, a list is an argument vector."""
@@ -1747,11 +1743,6 @@ class StoredAutoScaleConfig(TypedDict):
 class StoredFunctionHookTimeouts(TypedDict):
     initializer: int
     pre_stop: int
-
-
-class StoredFunctionHooks(TypedDict):
-    initializer: str
-    pre_stop: str
 
 
 class StoredFunctionRootfs(TypedDict):
@@ -1804,6 +1795,82 @@ class _SubmitJobResponse(TypedDict):
 class SubmitJobResponse(_SubmitJobResponse, total=False):
     warnings: List[str]
     """Fields of the body that were ignored, and what else the caller should know."""
+
+
+class _UpdateAgentError409(TypedDict):
+    code: Literal[409]
+    message: str
+
+
+class UpdateAgentError409(_UpdateAgentError409, total=False):
+    awake_because: List[str]
+    """What uses it: `call 2`, `access 1`, `save 1`. Only of an agent in use."""
+
+
+class UpdateAgentRequest(TypedDict, total=False):
+    runtime_spec: UpdateAgentRequestRuntimeSpec
+    urn: str
+    """Another version of the registered function; excludes `runtime_spec`."""
+    env_vars: Dict[str, Union[str, SecretReference]]
+    """All variables of the caller."""
+    mounts: List[Mount]
+    """All mounts of the caller, also that of the code."""
+    expose: UpdateAgentRequestExpose
+    restart_policy: Union[Literal["never", "on-failure", "always"], RestartPolicy]
+    """null: `never`."""
+    durable: Union[bool, CreateAgentRequestDurable]
+    """Its idle time, and its files."""
+
+
+class _UpdateAgentRequestExpose(TypedDict):
+    port: int
+    """A TCP port on 127.0.0.1 inside the sandbox."""
+
+
+class UpdateAgentRequestExpose(_UpdateAgentRequestExpose, total=False):
+    """null: it loses its address."""
+
+    access: Literal["token", "link", "public"]
+    """Who may come: `token`, `link` (a token or a signed link), `public`."""
+
+
+class UpdateAgentRequestRuntimeSpec(TypedDict, total=False):
+    runtime: str
+    codePath: str
+    """Code directory inside the sandbox; a mount has to bring it."""
+    handler: str
+    """`module.function`"""
+    httpProfile: Literal["", "http", "functions-framework", "agentcore", "sagemaker", "cloud-run"]
+    """The contract that a server of runtime `http` follows: docs/guides/http-profiles.md. Empty: `http`."""
+    dependencies: Literal["", "none", "auto"]
+    """`auto`: what the files beside the code ask for (`requirements.txt`, `pyproject.toml`, `package.json` with its lock) is installed once, kept, and mounted. Empty or `none`: nothing."""
+    cpu: int
+    """1/1000 core"""
+    memory: int
+    """MB"""
+    extendedHandler: UpdateAgentRequestRuntimeSpecExtendedHandler
+    rootfs: UpdateAgentRequestRuntimeSpecRootfs
+
+
+class UpdateAgentRequestRuntimeSpecExtendedHandler(TypedDict, total=False):
+    """Empty: there is none."""
+
+    initializer: str
+    """`module.function`, once at the start."""
+    pre_stop: str
+    """`module.function`, once at the end."""
+    alarm: str
+    """`module.function`, for each alarm of a durable agent; without it the handler."""
+    sleep: str
+    """`module.function`, before a durable agent falls asleep; at most 5 s."""
+
+
+class UpdateAgentRequestRuntimeSpecRootfs(TypedDict, total=False):
+    imageurl: str
+    """May be empty only where instances are pods: then it is the image of the pod that fits."""
+    user: str
+    """Empty: root."""
+    ports: List[str]
 
 
 class _UpdateFunctionRequest(TypedDict):
@@ -1910,6 +1977,7 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "listAgents": ("GET", "/api/agent"),
     "getAgent": ("GET", "/api/agent/{instanceId}"),
     "deleteAgent": ("DELETE", "/api/agent/{instanceId}"),
+    "updateAgent": ("PATCH", "/api/agent/{instanceId}"),
     "setAgentTtl": ("PUT", "/api/agent/{instanceId}/ttl"),
     "pauseAgent": ("POST", "/api/agent/{instanceId}/pause"),
     "resumeAgent": ("POST", "/api/agent/{instanceId}/resume"),

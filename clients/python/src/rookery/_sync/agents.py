@@ -383,6 +383,16 @@ class Agent:
         request = Request("sleepAgent", self._params, query, is_unbounded=wait is not None)
         self.record = (self._connection.call(request))["instance"]
 
+    def update(self, now: bool = False, **changes: Any) -> None:
+        """Changes settings of a durable agent; its state and its alarms stay.
+
+        `changes`: members of a create as the API has them, such as `env_vars`, `durable` and `runtime_spec`. The
+        next start takes them; with `now` they take effect between two calls.
+        """
+        query = {"apply": "now" if now else None}
+        request = Request("updateAgent", self._params, query, body=changes, is_unbounded=now)
+        self.record = (self._connection.call(request))["instance"]
+
     def alarms(self) -> List[Dict[str, Any]]:
         """Returns the alarms of a durable agent by name, without their payloads."""
         answer: List[Dict[str, Any]] = self._connection.call(Request("listAgentAlarms", self._params))
