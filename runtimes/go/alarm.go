@@ -46,6 +46,29 @@ func (h AlarmHandler) handler() Handler {
 	}
 }
 
+// AlarmInfo is an alarm that is set. Its JSON is that of the API.
+type AlarmInfo struct {
+	Name string `json:"name"`
+	ID   string `json:"id"`
+	// The next regular time.
+	At time.Time `json:"at"`
+	// 0 for an alarm without an interval.
+	EverySeconds float64 `json:"every,omitempty"`
+	Cron         string  `json:"cron,omitempty"`
+	TZ           string  `json:"tz,omitempty"`
+	// nil if a late alarm is not dropped.
+	MaxLateSeconds *float64        `json:"max_late_seconds,omitempty"`
+	Payload        json.RawMessage `json:"payload"`
+	// Failed deliveries of this time.
+	Attempts int `json:"attempts"`
+	// Time of the next attempt after a failed one; nil without one.
+	RetryAt *time.Time `json:"retry_at,omitempty"`
+	Missed  int        `json:"missed"`
+	// True once all attempts have failed.
+	HasFailed bool   `json:"failed"`
+	LastError string `json:"last_error,omitempty"`
+}
+
 // AlarmTime is when an alarm calls the agent: At, After, Every or Cron.
 type AlarmTime struct {
 	fields alarmFields
@@ -129,6 +152,63 @@ func (c *Context) SetAlarm(name string, when AlarmTime, payload any) error {
 // CancelAlarm cancels an alarm, with the save of the call. Without an alarm of this name it does nothing.
 func (c *Context) CancelAlarm(name string) error {
 	return c.changeAlarm(alarmFields{Name: name})
+}
+
+// Alarms returns the alarms of this agent, by name, with what this call has set and cancelled. It fails if an
+// alarm that the call has set is wrong.
+func (c *Context) Alarms() ([]AlarmInfo, error) {
+	d := c.facts.durable
+	if d == nil {
+		return nil, errNotDurable
+	}
+	if c.call == nil {
+		return nil, errNotInCall
+	}
+	wait, err := d.requestAlarms(c.call)
+	if err != nil {
+		return nil, err
+	}
+	payload, err := wait.receive(c.call)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Alarms []AlarmInfo `json:"alarms"`
+		Error  string      `json:"error"`
+	}
+	if err := readMessage(payload, "ALARM_LIST", &answer); err != nil {
+		return nil, err
+	}
+	if answer.Error != "" {
+		return nil, errors.New(answer.Error)
+	}
+	return answer.Alarms, nil
+}
+
+// requestAlarms sends an ALARMS with the changes that are not saved yet.
+func (d *durable) requestAlarms(c *call) (*answerWait, error) {
+	if !d.listsAlarms {
+		return nil, errors.New("the service is of a release that cannot list alarms")
+	}
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	if err := c.mayUseState(); err != nil {
+		return nil, err
+	}
+	return d.send(c.conn, encodeFrame(frameAlarms, 0, d.alarmChanges()), frameAlarmList)
+}
+
+// alarmChanges returns the JSON of the changes that are not saved yet. The caller holds the lock.
+func (d *durable) alarmChanges() []byte {
+	changes := make([]json.RawMessage, 0, len(d.alarms))
+	for _, alarm := range d.alarms {
+		changes = append(changes, alarm)
+	}
+	text, err := json.Marshal(changes)
+	if err != nil {
+		panic("an alarm is not JSON: " + err.Error()) // each was encoded by changeAlarm
+	}
+	return text
 }
 
 func (c *Context) changeAlarm(fields alarmFields) error {

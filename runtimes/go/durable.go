@@ -26,9 +26,9 @@ const (
 )
 
 var (
-	errNotDurable   = errors.New(`this agent is not durable: create it with "durable": true`)
-	errNotInCall    = errors.New("the initializer runs at each start: save, and set and cancel alarms, in a call")
-	errNotConfirmed = errors.New("the connection to the service ended before the state was saved")
+	errNotDurable  = errors.New(`this agent is not durable: create it with "durable": true`)
+	errNotInCall   = errors.New("the initializer runs at each start: save, and set and cancel alarms, in a call")
+	errNotAnswered = errors.New("the connection to the service ended before its answer")
 )
 
 // Wake describes the last start of a durable agent.
@@ -55,9 +55,10 @@ func (e *callError) Error() string { return e.message.Message }
 //
 // The server's lock may be held when this lock is acquired, but not the other way round.
 type durable struct {
-	limit   int
-	wake    Wake
-	entries durableEntries
+	limit       int
+	listsAlarms bool
+	wake        Wake
+	entries     durableEntries
 
 	lock sync.Mutex
 	document
@@ -73,26 +74,29 @@ type durable struct {
 	version   int64
 	// Alarms that were set or cancelled since the last save, as JSON by name.
 	alarms  map[string]json.RawMessage
-	waiting []*savedWait
+	waiting []*answerWait
 
 	awake
 }
 
-// savedWait is a wait for a SAVED. done gets true when the state is on disk.
-type savedWait struct {
-	conn *connection
-	done chan bool
+// answerWait is a wait for a SAVED or an ALARM_LIST. answer gets its payload, or nil if the connection has
+// ended.
+type answerWait struct {
+	conn   *connection
+	kind   byte
+	answer chan []byte
 }
 
 func newDurable(message *durableMessage, dataConnections func() []*connection) *durable {
 	d := &durable{
-		limit:    message.MaxStateBytes,
-		wake:     message.Wake,
-		entries:  message.Entries,
-		isWaking: message.Wake.Reason != "" && message.Wake.Reason != "created",
-		version:  message.Version,
-		alarms:   map[string]json.RawMessage{},
-		awake:    awake{connections: dataConnections},
+		limit:       message.MaxStateBytes,
+		listsAlarms: message.ListsAlarms,
+		wake:        message.Wake,
+		entries:     message.Entries,
+		isWaking:    message.Wake.Reason != "" && message.Wake.Reason != "created",
+		version:     message.Version,
+		alarms:      map[string]json.RawMessage{},
+		awake:       awake{connections: dataConnections},
 	}
 	if d.limit == 0 {
 		d.limit = defaultMaxStateBytes
@@ -238,11 +242,7 @@ func (d *durable) commit(callID uint32, changed *stateChange) []byte {
 	d.version++
 	var alarms []byte
 	if len(d.alarms) > 0 {
-		changes := make([]json.RawMessage, 0, len(d.alarms))
-		for _, alarm := range d.alarms {
-			changes = append(changes, alarm)
-		}
-		alarms, _ = json.Marshal(changes) // each of them was encoded by this package
+		alarms = d.alarmChanges()
 		clear(d.alarms)
 	}
 	frame := make([]byte, headerBytes+saveHeadBytes, headerBytes+saveHeadBytes+len(alarms)+len(changed.text))
@@ -253,13 +253,10 @@ func (d *durable) commit(callID uint32, changed *stateChange) []byte {
 }
 
 // save sends a SAVE of what has changed, and returns the wait for its SAVED; nil: nothing has changed.
-func (d *durable) save(c *call) (*savedWait, error) {
+func (d *durable) save(c *call) (*answerWait, error) {
 	d.lock.Lock()
 	defer d.lock.Unlock()
-	if c.current.isOver {
-		return nil, errCallEnded
-	}
-	if err := c.Err(); err != nil {
+	if err := c.mayUseState(); err != nil {
 		return nil, err
 	}
 	changed, failure := d.change()
@@ -269,37 +266,63 @@ func (d *durable) save(c *call) (*savedWait, error) {
 	if changed == nil {
 		return nil, nil
 	}
-	wait := &savedWait{c.conn, make(chan bool, 1)}
+	return d.send(c.conn, d.commit(0, changed), frameSaved)
+}
+
+// send sends a request, and returns the wait for its answer, a frame of this kind. The caller holds the lock.
+func (d *durable) send(conn *connection, request []byte, kind byte) (*answerWait, error) {
+	wait := &answerWait{conn, kind, make(chan []byte, 1)}
 	d.waiting = append(d.waiting, wait)
-	if err := c.conn.send(d.commit(0, changed)); err != nil {
-		return nil, errNotConfirmed
+	if err := conn.send(request); err != nil {
+		return nil, errNotAnswered
 	}
 	return wait, nil
 }
 
-// receiveSaved handles a SAVED of a client.
-func (d *durable) receiveSaved(client string) {
+// receiveAnswer handles a SAVED or an ALARM_LIST of a client.
+func (d *durable) receiveAnswer(client string, kind byte, payload []byte) {
 	d.lock.Lock()
 	defer d.lock.Unlock()
 	for i, wait := range d.waiting {
-		if wait.conn.client == client {
+		if wait.conn.client == client && wait.kind == kind {
 			d.waiting = slices.Delete(d.waiting, i, i+1)
-			wait.done <- true
+			wait.answer <- payload
 			return
 		}
 	}
 }
 
-// disconnected ends the waits for SAVED of a data connection that has ended.
+// disconnected ends the waits for answers on a data connection that has ended.
 func (d *durable) disconnected(conn *connection) {
 	d.lock.Lock()
 	defer d.lock.Unlock()
-	d.waiting = slices.DeleteFunc(d.waiting, func(wait *savedWait) bool {
+	d.waiting = slices.DeleteFunc(d.waiting, func(wait *answerWait) bool {
 		if wait.conn == conn {
-			wait.done <- false
+			wait.answer <- nil
 		}
 		return wait.conn == conn
 	})
+}
+
+// receive returns the payload of the answer. It fails if the connection or the call ends before.
+func (w *answerWait) receive(c *call) ([]byte, error) {
+	select {
+	case payload := <-w.answer:
+		if payload == nil {
+			return nil, errNotAnswered
+		}
+		return payload, nil
+	case <-c.Done():
+		return nil, c.Err()
+	}
+}
+
+// mayUseState returns why the call can no longer save, or nil. The caller holds the lock of durable.
+func (c *call) mayUseState() error {
+	if c.current.isOver {
+		return errCallEnded
+	}
+	return c.Err()
 }
 
 // describe adds the number of saves and the time of KeepAwake to a greeting.
@@ -353,15 +376,8 @@ func (c *Context) Save() error {
 	if wait == nil {
 		return err
 	}
-	select {
-	case isSaved := <-wait.done:
-		if !isSaved {
-			return errNotConfirmed
-		}
-		return nil
-	case <-c.call.Done():
-		return c.call.Err()
-	}
+	_, err = wait.receive(c.call)
+	return err
 }
 
 // IsWaking returns true in the initializer and in the first call after a start with a saved state.

@@ -226,7 +226,7 @@ func TestASaveFailsWhenItsConnectionEnds(t *testing.T) {
 	p.call(1, "{}")
 	p.data.read().expectSave(t, 0, `{"n":1}`, "")
 	p.data.conn.conn.Close()
-	if err := receive(t, failure); !errors.Is(err, errNotConfirmed) && !errors.Is(err, context.Canceled) {
+	if err := receive(t, failure); !errors.Is(err, errNotAnswered) && !errors.Is(err, context.Canceled) {
 		t.Fatalf("Save returned %v", err)
 	}
 	if hello := i.greet(); *hello.StateVersion != 1 {
@@ -293,6 +293,34 @@ func TestAlarmsAreSentWithTheSaveOfTheirCall(t *testing.T) {
 	p.data.read().expectResult(t, "2")
 	p.ask(3, "get")
 	p.data.read().expectResult(t, `{"n":2,"log":["alarm","cancel"]}`)
+}
+
+func TestAlarmsListsWhatIsSetWithTheChangesOfTheCall(t *testing.T) {
+	i := startInstance(t, func(ctx context.Context, _ json.RawMessage) (any, error) {
+		c := FromContext(ctx)
+		if err := c.CancelAlarm("later"); err != nil {
+			return nil, err
+		}
+		return c.Alarms()
+	})
+	p := i.connect().ready(durableInit("", func(m *durableMessage) { m.ListsAlarms = true }))
+	list := func(callID uint32, answer string) {
+		p.call(callID, "{}")
+		if got := p.data.read(); got.kind != frameAlarms || got.callID != 0 || string(got.payload) != `[{"name":"later"}]` {
+			t.Fatalf("expected ALARMS, got type %d %q", got.kind, got.payload)
+		}
+		p.control.json(frameAlarmList, 0, json.RawMessage(answer))
+	}
+	alarm := `{"name":"a","id":"i","at":"2026-01-02T03:04:05.678Z","every":60,"payload":[1],"attempts":2,"missed":0,"failed":true,"last_error":"x"}`
+	list(1, `{"alarms":[`+alarm+`]}`)
+	p.data.read().expectSave(t, 1, "{}", `[{"name":"later"}]`)
+	p.data.read().expectResult(t, "["+alarm+"]")
+	list(2, `{"error":"cron or tz is wrong"}`)
+	p.data.read().expectFailure(t, codeHandler, "cron or tz is wrong")
+	old := startInstance(t, func(ctx context.Context, _ json.RawMessage) (any, error) { return FromContext(ctx).Alarms() })
+	p = old.connect().ready(durableInit(""))
+	p.call(1, "{}")
+	p.data.read().expectFailure(t, codeHandler, "the service is of a release that cannot list alarms")
 }
 
 func TestAnAlarmThatCannotBeSetIsRefused(t *testing.T) {

@@ -31,6 +31,8 @@ const (
 	frameSaved     byte = 16
 	frameSpans     byte = 17
 	frameKeepAwake byte = 18
+	frameAlarms    byte = 19
+	frameAlarmList byte = 20
 	frameOverhead       = 5 // size of type and call id, which the length includes
 	headerBytes         = 4 + frameOverhead
 	maxFrameBytes       = 7 * 1024 * 1024
@@ -112,11 +114,13 @@ type initMessage struct {
 // durableMessage is the saved state with which a durable agent starts.
 type durableMessage struct {
 	// The JSON of the state; nil: none was saved.
-	State         *string        `json:"state"`
-	Version       int64          `json:"version"`
-	MaxStateBytes int            `json:"maxStateBytes"`
-	Wake          Wake           `json:"wake"`
-	Entries       durableEntries `json:"entries"`
+	State         *string `json:"state"`
+	Version       int64   `json:"version"`
+	MaxStateBytes int     `json:"maxStateBytes"`
+	Wake          Wake    `json:"wake"`
+	// True if the service answers ALARMS.
+	ListsAlarms bool           `json:"listsAlarms"`
+	Entries     durableEntries `json:"entries"`
 }
 
 // durableEntries are the names of the entries that the service calls; "": it does not.

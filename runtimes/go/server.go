@@ -408,9 +408,9 @@ func (s *server) receiveControl(c *connection, kind byte, callID uint32, payload
 		}
 		s.stop(c, time.Duration(message.GraceMs)*time.Millisecond)
 		return nil
-	case frameSaved:
+	case frameSaved, frameAlarmList:
 		if d := s.durable(); d != nil {
-			d.receiveSaved(c.client)
+			d.receiveAnswer(c.client, kind, payload)
 		}
 		return nil
 	}

@@ -85,6 +85,16 @@ describeWith(['go'], 'sleep and alarms of a durable agent in Go', () => {
     expect(await stateOf(id)).toMatchObject({ n: 3, sleeps: 1, alarms: [['remind', { text: 'tea' }, 'alarm']] });
   });
 
+  test('Alarms of a Go agent lists the saved alarms with the changes of the call', { timeout: 120_000 }, async () => {
+    const id = await create('lister');
+    await call(id, { op: 'set', after: 3600, text: 'tea' });
+    await bed.ask('PUT', `/api/agent/${id}/alarms/nightly`, { every: 3600, payload: 'outside' });
+    const nightly = { name: 'nightly', every: 3600, payload: 'outside', attempts: 0, missed: 0, failed: false };
+    const mine = { name: 'mine', cron: '30 4 * * *', tz: 'UTC', payload: [1, 'ä'], max_late_seconds: 60 };
+    expect((await call(id, { op: 'change and list' })).body.data).toMatchObject([mine, nightly]);
+    expect(await alarmsOf(id)).toMatchObject([{ name: 'mine' }, { name: 'nightly' }]);
+  });
+
   test('a Go agent that is kept awake does not sleep, also under the next service', { timeout: 120_000 }, async () => {
     const id = await create('held');
     const held = { status: 409, body: { awake_because: [expect.stringMatching(/^keep_awake \d+ s$/)] } };
