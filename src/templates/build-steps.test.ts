@@ -12,13 +12,17 @@ const stepOf = (type: TemplateStep['type'], ...args: string[]) => ({
 });
 
 /** Runs a step in a sandbox whose commands write `output` and exit with `code`. */
-async function run(step: TemplateStep, state: StepState, { output = '', code = 0, isOnHost = true } = {}) {
+async function run(
+  step: TemplateStep,
+  state: StepState,
+  { output = '', code = 0, isOnHost = true, kind = 'stderr' as 'stdout' | 'stderr' } = {},
+) {
   const requests: StartProcess[] = [];
   const lines: string[] = [];
   const startProcess = async (request: StartProcess) => {
     requests.push(request);
     const chunks = (async function* () {
-      for (const byte of Buffer.from(output)) yield { kind: 'stderr', data: Buffer.from([byte]) };
+      for (const byte of Buffer.from(output)) yield { kind, data: Buffer.from([byte]) };
     })();
     const ended = Promise.resolve({ code, signal: null, timedOut: false });
     return { pid: 2, output: chunks, ended, close: () => undefined };
@@ -78,6 +82,12 @@ test('keeps directory, user and variables for later steps', async () => {
   expect((await run(stepOf('USER', 'root'), STATE)).after.user).toBe('root');
   const { after } = await run(stepOf('ENV', 'PATH', '/x:$PATH', 'B', `\${A}-$C`), { ...STATE, env: { A: '1' } });
   expect(after.env).toEqual({ A: '1', PATH: '/x:/bin', B: '1-' });
+});
+
+test('takes the name of the account from a number, and drops a group', async () => {
+  const { after, lines } = await run(stepOf('USER', '1000:1000'), STATE, { output: 'node\n', kind: 'stdout' });
+  expect([after.user, lines]).toEqual(['node', []]);
+  expect((await run(stepOf('USER', 'node:staff'), STATE)).after.user).toBe('node');
 });
 
 test('copies as root for the owner, and keeps the slash of a target', async () => {

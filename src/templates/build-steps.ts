@@ -50,8 +50,7 @@ export async function runStep(step: TemplateStep, state: StepState, context: Ste
       return { ...state, workingDir };
     }
     case 'USER':
-      await checkUser(first, state, context);
-      return { ...state, user: first };
+      return { ...state, user: await findUser(first, state, context) };
     case 'ENV': {
       const known = { ...context.sandboxEnv, ...state.env };
       const added = pairsOf(step.args).map(([name, value]) => [name, expand(value, known)] as const);
@@ -167,9 +166,23 @@ async function make(directory: string, state: StepState, context: StepContext): 
   await run({ script, args, state: { ...state, workingDir: '/' }, context, user: 'root' });
 }
 
-async function checkUser(user: string, state: StepState, context: StepContext): Promise<void> {
-  const script = 'id -u -- "$1" > /dev/null';
-  await run({ script, args: [user], state: { ...state, workingDir: '/' }, context, user: 'root' });
+/** Returns the name of an account, which may be sent as `1000` or `node:node`. Ignores the group. */
+async function findUser(sent: string, state: StepState, context: StepContext): Promise<string> {
+  const user = sent.replace(/:.*$/, '');
+  let found = '';
+  const line = (text: string, kind: 'stdout' | 'stderr') => {
+    if (kind === 'stdout') found = text;
+    else context.line(text, kind);
+  };
+  const script = 'id -un -- "$1"';
+  await run({
+    script,
+    args: [user],
+    state: { ...state, workingDir: '/' },
+    context: { ...context, line },
+    user: 'root',
+  });
+  return /^\d+$/.test(user) ? found : user;
 }
 
 /** Returns an absolute path; a relative one begins at the working directory. */

@@ -121,6 +121,15 @@ def wait_for_http():
     return "python3 -c \"import socket; socket.create_connection(('127.0.0.1', 8124))\""
 
 
+@check("the account of a Dockerfile may be a number or have a group")
+def accounts():
+    name = name_of("accounts")
+    text = "FROM %s\nUSER 1000\nRUN whoami > /tmp/first\nUSER root:root\nRUN whoami > /tmp/second\nUSER 1000:1000\n"
+    Template.build(Template().from_dockerfile(text % DEBIAN), name)
+    with made(name) as sandbox:
+        assert sandbox.commands.run("cat /tmp/first /tmp/second; whoami").stdout == "worker\nroot\nworker\n"
+
+
 @check("the start command runs in each sandbox, and its files are not part of the template")
 def starts():
     name = name_of("start")
