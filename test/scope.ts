@@ -119,6 +119,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
   browser: [
     'test/e2e/dashboard-call.test.ts',
     'test/e2e/dashboard-copies.test.ts',
+    'test/e2e/dashboard-events.test.ts',
     'test/e2e/dashboard-functions.test.ts',
     'test/e2e/dashboard-new-agent.test.ts',
     'test/e2e/dashboard.test.ts',

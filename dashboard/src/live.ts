@@ -7,6 +7,8 @@ import { SilenceWatch } from './silence.ts';
 
 export interface LiveEvent {
   readonly id: string;
+  /** Text of the event, which is the same in every answer of every replica. */
+  readonly key: string;
   /** Replica that reported the event. */
   readonly node?: string;
   readonly type: string;
@@ -21,7 +23,10 @@ export interface LiveEvent {
   readonly job?: string;
   readonly status?: string;
   readonly message?: string;
+  readonly attempt?: number;
   readonly reason?: string;
+  /** Name of the alarm that failed. */
+  readonly alarm?: string;
 }
 
 export type Sample = Readonly<Record<string, number | null>>;
@@ -136,22 +141,46 @@ function pause(ms: number): Promise<void> {
 function publish(blocks: readonly string[]): string | undefined {
   let last: string | undefined;
   const added: LiveEvent[] = [];
-  for (const block of blocks) {
-    const fields = new Map(block.split('\n').map(line => [line.split(':', 1)[0], line.slice(line.indexOf(':') + 2)]));
-    const data = fields.get('data');
-    if (data === undefined) continue;
-    const type = fields.get('event');
-    const id = fields.get('id');
+  for (const { id, type, data } of messagesIn(blocks)) {
     if (id !== undefined) last = id;
     if (type === 'metrics') sample.value = JSON.parse(data) as Sample;
-    else if (type === 'hello' || type === 'reset') for (const listener of listeners) listener(null);
-    else added.push({ id: id ?? '', ...JSON.parse(data) } as LiveEvent);
+    else if (isMarker(type)) for (const listener of listeners) listener(null);
+    else added.push(toEvent({ id, data }));
   }
   if (added.length > 0) {
     recent.value = [...added.toReversed(), ...recent.value].slice(0, KEPT);
     for (const event of added) for (const listener of [...listeners]) listener(event);
   }
   return last;
+}
+
+/** Returns the events of the blocks of a stream without metrics. */
+export function eventsIn(blocks: readonly string[]): readonly LiveEvent[] {
+  return messagesIn(blocks)
+    .filter(({ type }) => !isMarker(type))
+    .map(toEvent);
+}
+
+interface Message {
+  readonly id: string | undefined;
+  readonly type: string | undefined;
+  readonly data: string;
+}
+
+function messagesIn(blocks: readonly string[]): readonly Message[] {
+  return blocks.flatMap(block => {
+    const fields = new Map(block.split('\n').map(line => [line.split(':', 1)[0], line.slice(line.indexOf(':') + 2)]));
+    const data = fields.get('data');
+    return data === undefined ? [] : [{ id: fields.get('id'), type: fields.get('event'), data }];
+  });
+}
+
+function isMarker(type: string | undefined): boolean {
+  return type === 'hello' || type === 'reset';
+}
+
+function toEvent({ id, data }: Pick<Message, 'id' | 'data'>): LiveEvent {
+  return { id: id ?? '', key: data, ...JSON.parse(data) } as LiveEvent;
 }
 
 export interface Loaded<T> {

@@ -1,6 +1,7 @@
 import { signal } from '@preact/signals';
 import { type ComponentChildren, render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
+import { type Address, addressOf, withQuery } from './address.ts';
 import { loadSession, login, logout, may, messageOf, onSessionElsewhere, session, tenant } from './api.ts';
 import { follow, isLive, lostAtMs } from './live.ts';
 import { Action, Failure, Input, Loading, moment, Note, showCurrent, Title, zoneNow } from './parts.tsx';
@@ -29,6 +30,12 @@ addEventListener('hashchange', () => {
   hash.value = location.hash;
 });
 
+/** Changes the query of the address. The change has no entry in the history of the browser. */
+function setQuery(query: URLSearchParams): void {
+  history.replaceState(history.state, '', withQuery(location.hash || '#/', query));
+  hash.value = location.hash;
+}
+
 const NAV = [
   ['', 'Overview'],
   ['agents', 'Agents'],
@@ -43,7 +50,7 @@ const NAV = [
   ['settings', 'Settings'],
 ] as const;
 
-function viewOf(parts: readonly string[]): ComponentChildren {
+function viewOf({ parts, query }: Address): ComponentChildren {
   const [noun = '', id, part = ''] = parts;
   switch (noun) {
     case '':
@@ -59,7 +66,7 @@ function viewOf(parts: readonly string[]): ComponentChildren {
     case 'calls':
       return id === undefined ? <CallsView /> : <CallView key={id} id={id} />;
     case 'events':
-      return <EventsView />;
+      return <EventsView query={query} setQuery={setQuery} />;
     case 'cold-starts':
       return <ColdStartsView />;
     case 'secrets':
@@ -177,7 +184,8 @@ function Console() {
     void follow(controller.signal);
     return () => controller.abort();
   }, [tenant.value]);
-  const parts = partsOf(hash.value);
+  const address = addressOf(hash.value);
+  const { parts } = address;
   const now = session.value;
   const path = parts.join('/');
   useEffect(() => {
@@ -233,20 +241,10 @@ function Console() {
             back.
           </p>
         )}
-        {viewOf(parts)}
+        {viewOf(address)}
       </main>
     </div>
   );
-}
-
-/** Returns the parts of the address. Parts with an invalid encoding are returned as typed. */
-function partsOf(path: string): string[] {
-  const parts = path.replace(/^#\/?|\/+$/g, '').split('/');
-  try {
-    return parts.map(decodeURIComponent);
-  } catch {
-    return parts;
-  }
 }
 
 function isOffered(noun: string): boolean {

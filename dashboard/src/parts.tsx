@@ -1,6 +1,8 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { messageOf } from './api.ts';
+import { Heading } from './heading.ts';
+import { dayOf, timeOf, zoneOf } from './times.ts';
 
 /** Components that the views share. Texts of callers and sandboxes are always rendered as text nodes. */
 
@@ -35,6 +37,7 @@ const TONES: Readonly<Record<string, string>> = {
   warn: 'busy',
   FAILED: 'bad',
   failed: 'bad',
+  alarm_failed: 'bad',
   fail: 'bad',
   'RUNNING (code not loaded)': 'bad',
 };
@@ -89,11 +92,11 @@ const OVERSCAN = 8;
 const STEP_ROWS = OVERSCAN / 2;
 const WINDOWED = 150;
 
-/** A table. A long table has only the rows near the visible ones in the page. */
+/** A table, with headings between its rows. A long table draws the rows near the visible ones. */
 export function Table<T>(props: {
   readonly label: string;
   readonly columns: readonly Column<T>[];
-  readonly rows: readonly T[];
+  readonly rows: readonly (T | Heading)[];
   readonly keyOf: (item: T) => string;
   readonly empty: ComponentChildren;
 }) {
@@ -138,12 +141,21 @@ export function Table<T>(props: {
             step. A cell with state of its own (an `Action`) has a key.
           */}
           {rows.slice(first, last).map((row, index) => (
-            <tr key={isLong ? (first + index) % (last - first) : keyOf(row)} aria-rowindex={first + index + 2}>
-              {columns.map(column => (
-                <td key={column.title} class={classOf(column)}>
-                  {column.cell(row)}
+            <tr
+              key={isLong ? (first + index) % (last - first) : row instanceof Heading ? row.text : keyOf(row)}
+              aria-rowindex={first + index + 2}
+            >
+              {row instanceof Heading ? (
+                <td key="heading" class="heading" colSpan={columns.length}>
+                  {row.text}
                 </td>
-              ))}
+              ) : (
+                columns.map(column => (
+                  <td key={column.title} class={classOf(column)}>
+                    {column.cell(row)}
+                  </td>
+                ))
+              )}
             </tr>
           ))}
           {gap(rows.length - last)}
@@ -229,7 +241,7 @@ export function Input(props: {
   readonly value: string;
   readonly onInput: (text: string) => void;
   readonly hint?: string;
-  readonly type?: 'text' | 'search' | 'number' | 'password';
+  readonly type?: 'text' | 'search' | 'number' | 'password' | 'datetime-local';
   readonly lines?: number;
   readonly options?: readonly string[];
   readonly isRequired?: boolean;
@@ -420,25 +432,6 @@ export function moment(at: string | number): string {
 /** Returns the zone of the times of this page. */
 export function zoneNow(): string {
   return zoneOf(new Date());
-}
-
-function zoneOf(date: Date): string {
-  const minutes = -date.getTimezoneOffset();
-  if (minutes === 0) return 'UTC';
-  const amount = Math.abs(minutes);
-  return `UTC${minutes < 0 ? '−' : '+'}${twoDigits(Math.floor(amount / 60))}:${twoDigits(amount % 60)}`;
-}
-
-function dayOf(date: Date): string {
-  return `${date.getFullYear()}-${twoDigits(date.getMonth() + 1)}-${twoDigits(date.getDate())}`;
-}
-
-function timeOf(date: Date): string {
-  return [date.getHours(), date.getMinutes(), date.getSeconds()].map(twoDigits).join(':');
-}
-
-function twoDigits(value: number): string {
-  return String(value).padStart(2, '0');
 }
 
 export function counted(count: number, noun: string): string {

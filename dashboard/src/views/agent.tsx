@@ -28,7 +28,7 @@ import { CreateWarnings } from './agent-create.tsx';
 import type { Agent } from './agents.tsx';
 import { CallPanel } from './call-panel.tsx';
 import { CallList } from './calls.tsx';
-import { EventList } from './events.tsx';
+import { OwnEvents } from './events.tsx';
 import { Files } from './files.tsx';
 import { Processes } from './processes.tsx';
 
@@ -235,9 +235,7 @@ function Record({ agent }: { readonly agent: Agent }) {
           ]}
         />
       </Panel>
-      <Panel title="Events">
-        <EventList most={20} isAbout={event => event.instance_id === id} />
-      </Panel>
+      <OwnEvents of={{ agent: id }} />
     </>
   );
 }

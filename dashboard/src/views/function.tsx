@@ -8,7 +8,7 @@ import { LogFollower } from '../log.tsx';
 import { Action, ago, Failure, Fields, Input, Missing, moment, Panel, Status, Table, Tabs, Title } from '../parts.tsx';
 import { CallPanel } from './call-panel.tsx';
 import { CallList } from './calls.tsx';
-import { EventList, nameOf } from './events.tsx';
+import { nameOf, OwnEvents } from './events.tsx';
 import type { FunctionVersion } from './functions.tsx';
 import { LATEST, VersionList } from './versions.tsx';
 
@@ -133,28 +133,24 @@ function FunctionOverview({ fn }: { readonly fn: FunctionVersion }) {
           ]}
         />
       </Panel>
-      <div class="columns">
-        <Panel title="Scaling">
-          <EventList most={20} isAbout={event => event.type === 'scaled' && isOwn(event)} />
-        </Panel>
-        <Panel title="Version">
-          <Fields
-            rows={[
-              ['URN', <code key="urn">{urn}</code>],
-              ['Revision', fn.revisionId],
-              ['Kind', fn.kind],
-              ['Runtime', fn.runtime],
-              ['Handler', fn.handler],
-              ['Code', `${fn.storageType} ${fn.codePath}`],
-              ['Resources', `${fn.cpu} millicores, ${fn.memory} MB`],
-              ['Timeout', `${fn.timeout} s`],
-              ['Instances', `${fn.minInstance} to ${fn.maxInstance}, ${fn.concurrentNum} calls each`],
-              ['Description', fn.description],
-              ['Changed', moment(fn.updateTime || fn.createTime)],
-            ]}
-          />
-        </Panel>
-      </div>
+      <Panel title="Version">
+        <Fields
+          rows={[
+            ['URN', <code key="urn">{urn}</code>],
+            ['Revision', fn.revisionId],
+            ['Kind', fn.kind],
+            ['Runtime', fn.runtime],
+            ['Handler', fn.handler],
+            ['Code', `${fn.storageType} ${fn.codePath}`],
+            ['Resources', `${fn.cpu} millicores, ${fn.memory} MB`],
+            ['Timeout', `${fn.timeout} s`],
+            ['Instances', `${fn.minInstance} to ${fn.maxInstance}, ${fn.concurrentNum} calls each`],
+            ['Description', fn.description],
+            ['Changed', moment(fn.updateTime || fn.createTime)],
+          ]}
+        />
+      </Panel>
+      <OwnEvents of={{ function: fn.name }} />
     </>
   );
 }

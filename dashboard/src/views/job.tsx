@@ -4,6 +4,7 @@ import { Explained } from '../explained.tsx';
 import { useLoaded } from '../live.ts';
 import { LogFollower } from '../log.tsx';
 import { Action, ago, Failure, Fields, Json, Missing, moment, Panel, Status, Title, Value } from '../parts.tsx';
+import { OwnEvents } from './events.tsx';
 
 export function JobView({ id }: { readonly id: string }) {
   const { value, error } = useLoaded(
@@ -72,6 +73,7 @@ export function JobView({ id }: { readonly id: string }) {
           label="Log"
         />
       </Panel>
+      <OwnEvents of={{ job: id }} />
       <details class="panel">
         <summary>Record as JSON</summary>
         <Json value={value} label="Record as JSON" />
