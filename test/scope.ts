@@ -104,6 +104,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
   ],
   runtimes: [
     'test/e2e/go-durable-agents.test.ts',
+    'test/e2e/java-durable-agents.test.ts',
     'test/e2e/node-versions.test.ts',
     'test/runtimes/go.test.ts',
     'test/runtimes/http.test.ts',

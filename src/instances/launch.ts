@@ -213,7 +213,7 @@ async function explainUnavailable(driver: SandboxDriver, error: unknown): Promis
 /** Refuses a durable agent whose runtime cannot save. */
 function keepsNoState({ runtime, sdk }: Channel['hello']): ServiceError {
   return failedPrecondition(
-    `durable: the runtime ${runtime} (${sdk}) cannot save the state of an agent; use a Python, Node.js or Go runtime of this version`,
+    `durable: the runtime ${runtime} (${sdk}) cannot save the state of an agent; use a Python, Node.js, Go or Java runtime of this version`,
   );
 }
 

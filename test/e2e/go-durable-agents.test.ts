@@ -2,118 +2,39 @@ import { execFile } from 'node:child_process';
 import { chmodSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { expect, test } from 'vitest';
 import { describeWith } from '../probe.ts';
 import { describeDurableAgents } from '../suites/durable-agent.ts';
+import { describeDurableSleep } from '../suites/durable-sleep.ts';
 import { Bed } from './agents.ts';
 
 const run = promisify(execFile);
-const FIXTURE = resolve(import.meta.dirname, '../fixtures/go-durable');
-const WAIT = { timeout: 60_000, interval: 50 };
+const FIXTURES = resolve(import.meta.dirname, '../fixtures');
+
+async function buildProgram(fixture: string, program: string): Promise<void> {
+  await run('go', ['build', '-o', program, '.'], { cwd: join(FIXTURES, fixture) });
+}
 
 async function build(codeDir: string): Promise<void> {
   // The sandbox's user executes the program and need not be its owner.
   chmodSync(codeDir, 0o755);
-  await run('go', ['build', '-o', join(codeDir, 'app.handle'), '.'], { cwd: FIXTURE });
+  await buildProgram('go-durable', join(codeDir, 'app.handle'));
 }
 
 describeWith(['go'], 'programs in Go', () => {
+  const spec = { runtime: 'go', extendedHandler: { alarm: 'onAlarm', sleep: 'onSleep' } };
   describeDurableAgents('durable agents in Go', { files: {}, spec: { runtime: 'go' }, build });
-});
-
-describeWith(['go'], 'sleep and alarms of a durable agent in Go', () => {
-  let bed: Bed;
-  beforeAll(async () => {
-    bed = await Bed.start({});
-    await build(bed.codeDir);
-  }, 300_000);
-  afterAll(async () => {
-    await bed?.[Symbol.asyncDispose]();
-  }, 120_000);
-
-  const create = (name: string) => {
-    const extendedHandler = { alarm: 'onAlarm', sleep: 'onSleep' };
-    const spec = { runtime: 'go', extendedHandler };
-    return bed.create(name, 'app.handle', spec, { durable: { sleep_after_seconds: 0 } });
-  };
-  const call = (id: string, event: object) => bed.invoke(id, event);
-  const stateOf = async (id: string) => (await call(id, { op: 'get' })).body.data;
-  const sleep = (id: string) => bed.ask('POST', `/api/agent/${id}/sleep`);
-  const alarmsOf = async (id: string) => (await bed.ask('GET', `/api/agent/${id}/alarms`)).body as unknown;
-  const recordOf = async (id: string) =>
-    (await bed.ask('GET', `/api/agent/${id}`)).body.instance as Record<string, unknown>;
-
-  test('a Go agent that sleeps has no process, runs its sleep entry before, and wakes with its state', {
-    timeout: 120_000,
-  }, async () => {
-    const id = await create('sleeper');
-    expect((await call(id, { i: 1 })).body.data).toBe(1);
-    expect(await sleep(id)).toMatchObject({ status: 200, body: { instance: { status: 'SLEEPING', sandbox_id: '' } } });
-    expect((await call(id, { op: 'wake' })).body.data).toEqual({ waking: true, reason: 'call', version: 2 });
-    expect(await stateOf(id)).toEqual({ n: 1, log: [1], sleeps: 1 });
-    await sleep(id);
-    await bed.killAndRestart();
-    expect(await recordOf(id)).toMatchObject({ status: 'SLEEPING' });
-    expect(await stateOf(id)).toEqual({ n: 1, log: [1], sleeps: 2 });
-  });
-
-  test('a Go agent whose process is killed starts with its next call and its last saved state', {
-    timeout: 120_000,
-  }, async () => {
-    const id = await create('killed');
-    await call(id, { i: 1 });
-    process.kill(Number((await recordOf(id)).sandbox_id), 'SIGKILL');
-    await vi.waitFor(async () => expect(await recordOf(id)).toMatchObject({ status: 'FAILED' }), WAIT);
-    expect((await call(id, { op: 'wake' })).body.data).toEqual({ waking: true, reason: 'crash', version: 1 });
-    expect(await stateOf(id)).toEqual({ n: 1, log: [1] });
-  });
-
-  test('an alarm that a Go agent has set wakes it, and a call that fails sets none', { timeout: 120_000 }, async () => {
-    const id = await create('alarmed');
-    expect(await call(id, { op: 'raise' })).toMatchObject({ status: 500 });
-    const wrong = await call(id, { op: 'wrong' });
-    expect(wrong.body.message).toContain('an alarm cannot be set: cron or tz is wrong');
-    expect(await alarmsOf(id)).toEqual([]);
-    // The wrong alarm has ended the process, whose next start may take a moment.
-    await vi.waitFor(async () => expect(await stateOf(id)).toEqual({}), WAIT);
-    await call(id, { op: 'set', after: 3600, text: 'never' });
-    await call(id, { op: 'cancel' });
-    expect(await alarmsOf(id)).toEqual([]);
-    expect(await call(id, { op: 'set', after: 3, text: 'tea' })).toMatchObject({ status: 200 });
-    await sleep(id);
-    await vi.waitFor(async () => expect(await alarmsOf(id)).toEqual([]), WAIT);
-    expect(await stateOf(id)).toMatchObject({ n: 3, sleeps: 1, alarms: [['remind', { text: 'tea' }, 'alarm']] });
-  });
-
-  test('Alarms of a Go agent lists the saved alarms with the changes of the call', { timeout: 120_000 }, async () => {
-    const id = await create('lister');
-    await call(id, { op: 'set', after: 3600, text: 'tea' });
-    await bed.ask('PUT', `/api/agent/${id}/alarms/nightly`, { every: 3600, payload: 'outside' });
-    const nightly = { name: 'nightly', every: 3600, payload: 'outside', attempts: 0, missed: 0, failed: false };
-    const mine = { name: 'mine', cron: '30 4 * * *', tz: 'UTC', payload: [1, 'ä'], max_late_seconds: 60 };
-    expect((await call(id, { op: 'change and list' })).body.data).toMatchObject([mine, nightly]);
-    expect(await alarmsOf(id)).toMatchObject([{ name: 'mine' }, { name: 'nightly' }]);
-  });
-
-  test('a Go agent that is kept awake does not sleep, also under the next service', { timeout: 120_000 }, async () => {
-    const id = await create('held');
-    const held = { status: 409, body: { awake_because: [expect.stringMatching(/^keep_awake \d+ s$/)] } };
-    await call(id, { op: 'hold' });
-    await vi.waitFor(async () => expect(await sleep(id)).toMatchObject(held), WAIT);
-    await bed.killAndRestart();
-    expect(await sleep(id)).toMatchObject(held);
-    await call(id, { op: 'release' });
-    await vi.waitFor(async () => expect(await sleep(id)).toMatchObject({ status: 200 }), WAIT);
-  });
+  describeDurableSleep('sleep and alarms of a durable agent in Go', { files: {}, spec, build });
 
   test('a Go program without WithAlarm is refused with the reason when the create names an alarm entry', {
     timeout: 300_000,
   }, async () => {
-    const plain = resolve(import.meta.dirname, '../fixtures/go');
-    await run('go', ['build', '-o', join(bed.codeDir, 'echo'), '.'], { cwd: plain });
+    await using bed = await Bed.start({});
+    chmodSync(bed.codeDir, 0o755);
+    await buildProgram('go', join(bed.codeDir, 'echo'));
     const spec = { runtime: 'go', extendedHandler: { alarm: 'onAlarm' } };
     const id = await bed.create('lacking', 'echo', spec, { durable: true });
-    expect((await call(id, {})).body.message).toContain(
+    expect((await bed.invoke(id)).body.message).toContain(
       'cannot load the alarm entry onAlarm: the program calls rookery.Start without rookery.WithAlarm',
     );
   });

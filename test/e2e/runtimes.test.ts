@@ -3,13 +3,12 @@ import { chmodSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { findRuntimeJar } from '../../src/runtime/jdks.ts';
+import { runtimeJar } from '../parts/runtime-jar.ts';
 import { describeWith } from '../probe.ts';
 import { Bed } from './agents.ts';
 
 const run = promisify(execFile);
 const BUILD_MS = 300_000;
-const JAVA_PACKAGE = resolve(import.meta.dirname, '../../runtimes/java');
 /** Java versions of the tests; 17 is the JDK with which the tests build. */
 const JAVAS = ['8', '11', '17', '21']
   .filter(version => version === '17' || process.env[`JAVA_HOME_${version}`] !== undefined)
@@ -87,9 +86,7 @@ describeWith(['go'], 'Go programs', () => {
 
 describeWith(['java'], 'Java handlers', () => {
   beforeAll(async () => {
-    if (typeof findRuntimeJar() === 'string') {
-      await run('mvn', ['-q', '-B', '-DskipTests', 'package'], { cwd: JAVA_PACKAGE });
-    }
+    await runtimeJar();
     const directory = join(bed.codeDir, 'java');
     mkdirSync(directory);
     writeFileSync(

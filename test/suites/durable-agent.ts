@@ -4,11 +4,13 @@ import { Bed } from '../e2e/agents.ts';
 const WAIT = { timeout: 60_000, interval: 50 };
 
 export interface DurableAgentCode {
-  /** Source files of a handler `app.handle`; `COUNTER` below says what it does. */
+  /** Source files of the handler; `describeDurableAgents` says what it does. */
   readonly files: Readonly<Record<string, string>>;
   /** Members of `runtime_spec`. */
   readonly spec: Readonly<Record<string, unknown>>;
-  /** Builds the program `app.handle` in the code directory. Absent: the source files are the code. */
+  /** Absent: `app.handle`. */
+  readonly handler?: string;
+  /** Builds the handler into the code directory. Absent: the source files are the code. */
   readonly build?: (codeDir: string) => Promise<void>;
 }
 
@@ -17,7 +19,7 @@ export interface DurableAgentCode {
  * `state.log` and returns `n`. With `event.op` it then fails in that way. `get` returns the state, and `wake`
  * the way the agent was started.
  */
-export function describeDurableAgents(name: string, { files, spec, build }: DurableAgentCode): void {
+export function describeDurableAgents(name: string, { files, spec, handler, build }: DurableAgentCode): void {
   describe(name, { timeout: 240_000 }, () => {
     let bed: Bed;
     beforeAll(async () => {
@@ -28,7 +30,8 @@ export function describeDurableAgents(name: string, { files, spec, build }: Dura
       await bed?.[Symbol.asyncDispose]();
     }, 120_000);
 
-    const create = (agent: string, more: object = { durable: true }) => bed.create(agent, 'app.handle', spec, more);
+    const create = (agent: string, more: object = { durable: true }) =>
+      bed.create(agent, handler ?? 'app.handle', spec, more);
     const count = async (id: string, i: unknown = 0) => (await bed.invoke(id, { i })).body.data;
     const stateOf = async (id: string) => (await bed.invoke(id, { op: 'get' })).body.data;
     const recordOf = async (id: string) =>

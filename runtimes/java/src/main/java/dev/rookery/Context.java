@@ -1,5 +1,7 @@
 package dev.rookery;
 
+import java.time.Duration;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentMap;
 
@@ -91,8 +93,61 @@ public interface Context {
     /** Returns an environment variable, or null when it is not set. */
     String getUserData(String key);
 
-    /** Returns a map that exists as long as the instance. All calls share it. */
+    /**
+     * Returns a map that exists as long as the instance. All calls share it. It is never saved: the state of
+     * a durable agent is that of {@link #state}.
+     */
     ConcurrentMap<String, Object> getState();
+
+    /**
+     * Returns the agent's state as an object of a class, or as a {@link Map}; empty at first. Its JSON is one
+     * object.
+     *
+     * <p>If the agent is durable, a change is saved before the caller gets the answer, and a call that fails
+     * changes nothing. Otherwise the state exists as long as the instance. Use the object until the handler
+     * returns, in the thread of the call. The next save drops members that the class lacks.
+     *
+     * @throws IllegalStateException when the saved state does not fit the class
+     */
+    <T> T state(Class<T> type);
+
+    /** Replaces the agent's state. Its JSON must be one object. */
+    void putState(Object state);
+
+    /**
+     * Saves the state and the alarms now, and returns when they are on disk. What it has saved stays if the
+     * call fails later.
+     *
+     * @throws IllegalStateException when the state cannot be saved, or the agent is not durable
+     */
+    void save() throws InterruptedException;
+
+    /**
+     * Calls the agent later, also if it sleeps then. The same name replaces an alarm that is set. The alarm
+     * is saved with the call, so a call that fails sets none.
+     *
+     * @throws IllegalArgumentException when the payload is not JSON or has more than 16 KiB
+     */
+    void setAlarm(String name, AlarmTime when, Object payload);
+
+    /** Cancels an alarm, with the save of the call. Without an alarm of this name it does nothing. */
+    void cancelAlarm(String name);
+
+    /**
+     * Returns the alarms of this agent as in the API, by name, with what this call has set and cancelled.
+     *
+     * @throws IllegalArgumentException when an alarm that the call has set is wrong
+     */
+    List<Map<String, Object>> alarms() throws InterruptedException;
+
+    /** Keeps a durable agent awake until the result is closed, for 1 s to 1 h at most. */
+    KeptAwake keepAwake(Duration limit);
+
+    /** Returns true in the initializer and in the first call after a start with a saved state. */
+    boolean isWaking();
+
+    /** Describes the last start of a durable agent; null for another agent. */
+    Wake getWake();
 
     /** Returns a logger that writes to the instance's log, with the trace id. */
     Logger getLogger();

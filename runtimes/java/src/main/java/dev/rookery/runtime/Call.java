@@ -21,6 +21,8 @@ final class Call {
     private Protocol.CallHeader header;
     private CallStream stream;
     private Spans spans;
+    /** True once code of this call can no longer use the state of a durable agent. */
+    private volatile boolean isOver;
 
     /** True once the call runs. Guarded by the instance's lock. */
     boolean running;
@@ -91,6 +93,14 @@ final class Call {
     Long endNanos() {
         double remainingMs = header().remainingMs;
         return remainingMs > 0 ? arrivedNanos + (long) (remainingMs * 1e6) : null;
+    }
+
+    boolean isOver() {
+        return isOver;
+    }
+
+    void endState() {
+        isOver = true;
     }
 
     synchronized String reason() {

@@ -1,11 +1,16 @@
 package dev.rookery.runtime;
 
+import dev.rookery.AlarmTime;
 import dev.rookery.Context;
+import dev.rookery.KeptAwake;
 import dev.rookery.Logger;
 import dev.rookery.Span;
 import dev.rookery.Stream;
+import dev.rookery.Wake;
 import java.security.SecureRandom;
+import java.time.Duration;
 import java.util.Collections;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentMap;
 import java.util.regex.Matcher;
@@ -149,6 +154,62 @@ final class CallContext implements Context {
     @Override
     public ConcurrentMap<String, Object> getState() {
         return facts.state;
+    }
+
+    @Override
+    public <T> T state(Class<T> type) {
+        return facts.durable == null ? facts.memory(type) : facts.durable.get(type, call);
+    }
+
+    @Override
+    public void putState(Object state) {
+        if (facts.durable == null) {
+            facts.putMemory(state);
+        } else {
+            facts.durable.put(state, call);
+        }
+    }
+
+    @Override
+    public void save() throws InterruptedException {
+        durable().save(call);
+    }
+
+    @Override
+    public void setAlarm(String name, AlarmTime when, Object payload) {
+        durable().setAlarm(name, when, payload, call);
+    }
+
+    @Override
+    public void cancelAlarm(String name) {
+        durable().cancelAlarm(name, call);
+    }
+
+    @Override
+    public List<Map<String, Object>> alarms() throws InterruptedException {
+        return durable().listAlarms(call);
+    }
+
+    @Override
+    public KeptAwake keepAwake(Duration limit) {
+        return durable().awake.keep(limit);
+    }
+
+    @Override
+    public boolean isWaking() {
+        return facts.durable != null && facts.durable.isWaking();
+    }
+
+    @Override
+    public Wake getWake() {
+        return facts.durable == null ? null : facts.durable.wake;
+    }
+
+    private Durable durable() {
+        if (facts.durable == null) {
+            throw new IllegalStateException("this agent is not durable: create it with \"durable\": true");
+        }
+        return facts.durable;
     }
 
     @Override

@@ -15,6 +15,7 @@ import java.util.Map;
 /** Loads the methods that {@code package.Class.method} names below the code directory. */
 final class Code {
     private static final int MAX_HANDLER_PARAMETERS = 2;
+    private static final String ALARM_ENTRY = "alarm entry";
 
     final Program program;
     /** The initializer; null without one. */
@@ -67,7 +68,16 @@ final class Code {
                 preStopFailure = why;
             }
         }
-        Program program = new Program(path.loader(), facts, handler, init.maxResultBytes);
+        Map<String, Entry> entries = new HashMap<>();
+        if (init.durable != null && init.durable.entries != null) {
+            if (isNamed(init.durable.entries.alarm)) {
+                entries.put("alarm", finder.find(ALARM_ENTRY, init.durable.entries.alarm, home));
+            }
+            if (isNamed(init.durable.entries.sleep)) {
+                entries.put("sleep", finder.find("sleep entry", init.durable.entries.sleep, home));
+            }
+        }
+        Program program = new Program(path.loader(), facts, handler, entries, init.maxResultBytes);
         return new Code(program, initializer, preStop, preStopFailure);
     }
 
@@ -99,7 +109,7 @@ final class Code {
                 Class<?> type = hasClass ? path.find(entry.substring(0, dot)) : home;
                 Method method = choose(kind, entry, type, entry.substring(dot + 1));
                 method.setAccessible(true); // public methods of classes that are not public need this
-                boolean isHandler = kind.equals("handler");
+                boolean isHandler = kind.equals("handler") || kind.equals(ALARM_ENTRY);
                 int parameters = method.getParameterCount();
                 boolean takesContext = parameters > 0
                         && method.getParameterTypes()[parameters - 1] == Context.class;
@@ -136,7 +146,7 @@ final class Code {
         }
 
         private Method choose(String kind, String entry, Class<?> type, String name) throws Failure {
-            boolean isHandler = kind.equals("handler");
+            boolean isHandler = kind.equals("handler") || kind.equals(ALARM_ENTRY);
             List<Method> found = new ArrayList<>();
             for (Method method : type.getMethods()) {
                 if (method.getName().equals(name) && !method.isBridge() && !method.isSynthetic()

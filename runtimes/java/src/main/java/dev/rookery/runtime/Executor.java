@@ -27,9 +27,25 @@ final class Executor {
     }
 
     private final Program program;
+    /** The state of a durable agent; null for another. */
+    private final Durable durable;
 
-    Executor(Program program) {
+    Executor(Program program, Durable durable) {
         this.program = program;
+        this.durable = durable;
+    }
+
+    /**
+     * Returns the SAVE of a call whose code has ended; null: it has changed no state. Undoes the changes of a
+     * call that failed, and fails if the changes cannot be saved.
+     */
+    byte[] saveOf(Call call, boolean hasFailed) throws Failure {
+        try {
+            return durable == null ? null : durable.settle(call, hasFailed);
+        } catch (RuntimeException | Error fault) { // too little memory
+            Log.thrown("rookery: the state cannot be saved", fault);
+            throw Failure.ofHandler("the state cannot be saved");
+        }
     }
 
     Outcome run(Call call) {
@@ -42,6 +58,9 @@ final class Executor {
             value = execute(call);
         } catch (Failure known) {
             failure = known;
+        } catch (StateException known) {
+            failure = known.failure;
+            log(call, known);
         } catch (Throwable error) {
             failure = failureOf(error);
             log(call, error);

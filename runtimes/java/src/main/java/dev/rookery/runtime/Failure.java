@@ -20,8 +20,8 @@ final class Failure extends Exception {
                 Protocol.CODE_TOO_LARGE, "response body size " + size + " exceeds the limit of " + limit);
     }
 
-    static Failure notJson(String why) {
-        return new Failure(Protocol.CODE_NOT_JSON, "the returned value cannot be turned into JSON: " + why);
+    static Failure notJson(String what, String why) {
+        return new Failure(Protocol.CODE_NOT_JSON, what + " cannot be turned into JSON: " + why);
     }
 
     int code() {

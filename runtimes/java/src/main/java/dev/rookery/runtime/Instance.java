@@ -109,6 +109,7 @@ final class Instance {
             }
             lock.notifyAll();
         }
+        lifecycle.disconnected(connection);
     }
 
     /**
@@ -139,12 +140,14 @@ final class Instance {
         return peer == null ? null : peer.data;
     }
 
-    /** Returns all data connections. The caller holds the lock. */
-    private List<Connection> dataConnections() {
+    /** Returns all data connections. */
+    List<Connection> dataConnections() {
         List<Connection> all = new ArrayList<>();
-        for (Client peer : clients.values()) {
-            if (peer.data != null) {
-                all.add(peer.data);
+        synchronized (lock) {
+            for (Client peer : clients.values()) {
+                if (peer.data != null) {
+                    all.add(peer.data);
+                }
             }
         }
         return all;
@@ -320,9 +323,18 @@ final class Instance {
         if (reason != null && !(Call.INTERRUPT.equals(reason) && failure == null)) {
             failure = Call.failureOf(reason);
         }
+        byte[] save = null;
+        try {
+            save = executor.saveOf(call, failure != null);
+        } catch (Failure unsaved) {
+            failure = unsaved;
+        }
         try {
             if (outcome.spans != null) {
                 call.connection.send(outcome.spans);
+            }
+            if (save != null) {
+                call.connection.send(save);
             }
             call.connection.send(failure == null
                     ? Protocol.result(call.id, outcome.value, outcome.micros)

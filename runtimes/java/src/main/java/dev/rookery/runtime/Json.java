@@ -71,16 +71,21 @@ final class Json {
 
     /** Returns the value as JSON. Fails with 4007. */
     static byte[] bytes(Object value) throws Failure {
+        return bytes(value, "the returned value");
+    }
+
+    /** Returns the value as JSON. Fails with 4007, with a text that begins with `what`. */
+    static byte[] bytes(Object value, String what) throws Failure {
         String text;
         try {
             text = VALUES.toJson(value);
         } catch (JsonIOException | IllegalArgumentException | UnsupportedOperationException error) {
-            throw Failure.notJson(typeOf(value) + ": " + error.getMessage() + JsonPlace.of(value, Json::isRefused));
+            throw Failure.notJson(what, typeOf(value) + ": " + error.getMessage() + JsonPlace.of(value, Json::isRefused));
         } catch (StackOverflowError error) {
-            throw Failure.notJson(typeOf(value) + ": it is nested too deeply or contains itself");
+            throw Failure.notJson(what, typeOf(value) + ": it is nested too deeply or contains itself");
         }
         if (value != null && text.equals("null") && value.getClass().isAnonymousClass()) {
-            throw Failure.notJson(typeOf(value) + " is an anonymous class, which has no JSON form");
+            throw Failure.notJson(what, typeOf(value) + " is an anonymous class, which has no JSON form");
         }
         return utf8(text);
     }

@@ -1,5 +1,6 @@
 package dev.rookery.runtime;
 
+import dev.rookery.runtime.Protocol.HelloOk;
 import dev.rookery.runtime.Protocol.Init;
 import dev.rookery.runtime.Protocol.InitOk;
 import dev.rookery.runtime.Protocol.Stopped;
@@ -77,6 +78,28 @@ final class Lifecycle {
         }
     }
 
+    /** Adds the state of a durable agent to a greeting. */
+    void describe(HelloOk answer) {
+        if (facts != null && facts.durable != null) {
+            facts.durable.describe(answer);
+        }
+    }
+
+    /** Ends the waits of code for answers on a data connection that has ended. */
+    void disconnected(Connection connection) {
+        Durable durable = durable();
+        if (durable != null) {
+            durable.disconnected(connection);
+        }
+    }
+
+    /** Returns the state of a durable agent; null before INIT, and for another agent. */
+    Durable durable() {
+        synchronized (instance.lock) {
+            return facts == null ? null : facts.durable;
+        }
+    }
+
     /** Removes a closed connection from those that wait for STOPPED. */
     void forget(Connection connection) {
         stoppers.remove(connection);
@@ -98,7 +121,8 @@ final class Lifecycle {
                     if (state == State.NEW) {
                         state = State.INITIALIZING;
                         initEnded = false;
-                        facts = new Facts(init);
+                        facts = new Facts(init,
+                                init.durable == null ? null : new Durable(init.durable, instance));
                         initThread = Threads.daemon("rookery-init", () -> initialize(init));
                         initThread.start();
                     }
@@ -119,6 +143,9 @@ final class Lifecycle {
             loaded = load(init);
             long ready = System.nanoTime();
             runInitializer(init, loaded);
+            if (facts.durable != null) {
+                facts.durable.begin();
+            }
             timing.loadMicros = (ready - started) / 1000;
             timing.initMicros = (System.nanoTime() - ready) / 1000;
         } catch (Failure known) {
@@ -137,7 +164,7 @@ final class Lifecycle {
             }
             if (why == null) {
                 code = loaded;
-                instance.open(new Executor(loaded.program), init.concurrency);
+                instance.open(new Executor(loaded.program, facts.durable), init.concurrency);
             }
             told = new ArrayList<>(waiting);
             waiting.clear();
@@ -159,6 +186,9 @@ final class Lifecycle {
     private Code load(Init init) throws Failure {
         if (init.handler == null || init.handler.isEmpty()) {
             throw new Failure(Protocol.CODE_INITIALIZER, "empty user call code");
+        }
+        if (facts.durable != null) {
+            facts.durable.check();
         }
         try {
             return bounded(init.initTimeoutMs, null, () -> Code.load(init, facts));

@@ -5,6 +5,7 @@ import dev.rookery.Context;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Type;
+import java.util.Map;
 
 /** The loaded user code. */
 final class Program {
@@ -13,12 +14,14 @@ final class Program {
         final Object target;
         final Method method;
         final boolean takesEvent;
+        final Type eventType;
         final boolean takesContext;
 
         Entry(Object target, Method method, boolean takesEvent, boolean takesContext) {
             this.target = target;
             this.method = method;
             this.takesEvent = takesEvent;
+            this.eventType = takesEvent ? method.getGenericParameterTypes()[0] : null;
             this.takesContext = takesContext;
         }
 
@@ -37,14 +40,15 @@ final class Program {
     private final ClassLoader loader;
     private final Facts facts;
     private final Entry handler;
-    private final Type eventType;
+    /** Methods that run instead of the handler, by the entry of a call. */
+    private final Map<String, Entry> entries;
     private final int maxResultBytes;
 
-    Program(ClassLoader loader, Facts facts, Entry handler, int maxResultBytes) {
+    Program(ClassLoader loader, Facts facts, Entry handler, Map<String, Entry> entries, int maxResultBytes) {
         this.loader = loader;
         this.facts = facts;
         this.handler = handler;
-        this.eventType = handler.takesEvent ? handler.method.getGenericParameterTypes()[0] : null;
+        this.entries = entries;
         this.maxResultBytes = maxResultBytes;
     }
 
@@ -57,11 +61,12 @@ final class Program {
     }
 
     Object handle(Call call) throws Throwable {
-        Object event = handler.takesEvent ? read(call.event) : null;
-        return handler.invoke(event, handler.takesContext ? new CallContext(facts, call, null) : null);
+        Entry entry = entries.isEmpty() ? handler : entries.getOrDefault(call.header().entry, handler);
+        Object event = entry.takesEvent ? read(call.event, entry.eventType) : null;
+        return entry.invoke(event, entry.takesContext ? new CallContext(facts, call, null) : null);
     }
 
-    private Object read(byte[] event) {
+    private static Object read(byte[] event, Type eventType) {
         try {
             return Json.event(event, eventType);
         } catch (JsonParseException | NumberFormatException error) {

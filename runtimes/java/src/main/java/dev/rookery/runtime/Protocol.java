@@ -1,6 +1,8 @@
 package dev.rookery.runtime;
 
+import com.google.gson.annotations.SerializedName;
 import java.nio.charset.StandardCharsets;
+import java.time.Instant;
 import java.util.List;
 import java.util.Map;
 
@@ -22,7 +24,12 @@ final class Protocol {
     static final int PONG = 12;
     static final int STOP = 13;
     static final int STOPPED = 14;
+    static final int SAVE = 15;
+    static final int SAVED = 16;
     static final int SPANS = 17;
+    static final int KEEP_AWAKE = 18;
+    static final int ALARMS = 19;
+    static final int ALARM_LIST = 20;
 
     /** Size of the type and the call id, which a frame's length includes. */
     static final int FRAME_OVERHEAD = 5;
@@ -71,6 +78,11 @@ final class Protocol {
         String runtime;
         String sdk;
         String state;
+        /** 1: the runtime accepts durable in INIT. */
+        final int durable = 1;
+        /** Present for a durable agent after INIT. */
+        Long stateVersion;
+        Integer keepAwakeSeconds;
         ErrorMessage error;
     }
 
@@ -90,6 +102,66 @@ final class Protocol {
         String version = "";
         int memoryMb;
         int cpuMillis;
+        /** null for an agent that is not durable. */
+        InitDurable durable;
+    }
+
+    /** The saved state with which a durable agent starts. */
+    static final class InitDurable {
+        /** The JSON of the state; null: none was saved. */
+        String state;
+        long version;
+        int maxStateBytes;
+        boolean listsAlarms;
+        Wake wake;
+        Entries entries = new Entries();
+    }
+
+    /** The functions of a durable agent that run instead of its handler. */
+    static final class Entries {
+        String alarm = "";
+        String sleep = "";
+    }
+
+    static final class Wake implements dev.rookery.Wake {
+        String reason = "created";
+        int count;
+        @SerializedName("slept_at")
+        String sleptAt;
+        @SerializedName("saved_at")
+        String savedAt;
+        @SerializedName("state_version")
+        long stateVersion;
+
+        @Override
+        public String getReason() {
+            return reason;
+        }
+
+        @Override
+        public int getCount() {
+            return count;
+        }
+
+        @Override
+        public Instant getSleptAt() {
+            return sleptAt == null ? null : Instant.parse(sleptAt);
+        }
+
+        @Override
+        public Instant getSavedAt() {
+            return savedAt == null ? null : Instant.parse(savedAt);
+        }
+
+        @Override
+        public long getStateVersion() {
+            return stateVersion;
+        }
+    }
+
+    static final class AlarmList {
+        List<Map<String, Object>> alarms;
+        String error;
     }
 
     static final class InitOk {
@@ -103,6 +175,7 @@ final class Protocol {
         String requestId = "";
         double remainingMs;
         String sessionId = "";
+        String entry = "";
         boolean stream;
         long credit;
         Map<String, String> headers;

@@ -118,6 +118,7 @@ final class Server {
         answer.sdk = SDK;
         answer.state = instance.lifecycle.stateName();
         Failure failure = instance.lifecycle.loadFailure();
+        instance.lifecycle.describe(answer);
         answer.error = failure == null ? null : failure.toMessage();
         return Protocol.frame(Protocol.HELLO_OK, 0, answer);
     }
@@ -159,6 +160,13 @@ final class Server {
                     throw new ProtocolException("STOP needs graceMs, a number of milliseconds");
                 }
                 instance.lifecycle.stop(connection, (long) graceMs);
+                break;
+            case Protocol.SAVED:
+            case Protocol.ALARM_LIST:
+                Durable durable = instance.lifecycle.durable();
+                if (durable != null) {
+                    durable.receive(connection.client, frame.kind, frame.payload);
+                }
                 break;
             default:
                 throw new ProtocolException("a frame of type " + frame.kind
