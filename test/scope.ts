@@ -139,6 +139,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/e2e/call-replay.test.ts',
     'test/e2e/dependencies.test.ts',
     'test/e2e/function-soak.test.ts',
+    'test/e2e/history-disk.test.ts',
     'test/e2e/history.test.ts',
     'test/e2e/init-mcp.test.ts',
     'test/e2e/installed.test.ts',
