@@ -88,13 +88,13 @@ export class Bed {
  * Measures the sides in turn (A B C A B C …), so that a busy moment affects each side.
  * The first turn only warms up. Throws if a request fails.
  */
-export async function interleave<K extends string>(
+export async function interleave<K extends string, R extends LoadResult = LoadResult>(
   bed: Bed,
-  sides: Readonly<Record<K, () => Promise<LoadResult>>>,
+  sides: Readonly<Record<K, () => Promise<R>>>,
   turns = bed.turns,
-): Promise<Record<K, readonly LoadResult[]>> {
+): Promise<Record<K, readonly R[]>> {
   const names = Object.keys(sides) as K[];
-  const results = Object.fromEntries(names.map(name => [name, [] as LoadResult[]])) as Record<K, LoadResult[]>;
+  const results = Object.fromEntries(names.map(name => [name, [] as R[]])) as Record<K, R[]>;
   for (let turn = -1; turn < turns; turn += 1) {
     for (const name of names) {
       const result = await sides[name]();

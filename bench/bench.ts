@@ -12,6 +12,7 @@ import { findInterpreters } from '../scripts/pythons.ts';
 import { Bed, type BenchRow, NotHere } from './bed.ts';
 import { generatorName } from './load.ts';
 import { type BenchMachine, markdown, type Section } from './report.ts';
+import { callHistory } from './rows/call-history.ts';
 import { cluster } from './rows/cluster.ts';
 import { createNodeToResult, createRate, createToResult } from './rows/create.ts';
 import { createStages } from './rows/create-stages.ts';
@@ -46,6 +47,7 @@ const ROWS: readonly BenchRow[] = [
   ...[
     warmInvoke,
     throughput,
+    callHistory,
     createToResult,
     createNodeToResult,
     createStages,
