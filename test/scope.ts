@@ -25,6 +25,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
   docker: [
     'test/e2b/image-templates.test.ts',
     'test/e2b/images.test.ts',
+    'test/e2b/pods.test.ts',
     'test/e2e/docker-survival.test.ts',
     'test/e2e/image.test.ts',
     'test/parts/docker.test.ts',

@@ -105,7 +105,8 @@ export class AgentStarts {
   async #startPrograms({ spec }: Instance, { driver, handle }: LiveInstance): Promise<void> {
     const { programsDir, log } = this.#options;
     const template = spec.built?.base ?? spec.template;
-    if (template === undefined || programsDir === undefined || driver.access === undefined) return;
+    if (template === undefined || spec.rootfs.type !== 'host') return;
+    if (programsDir === undefined || driver.access === undefined) return;
     await startPrograms(template, programsDir, driver.access(handle), log);
   }
 

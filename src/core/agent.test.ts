@@ -206,6 +206,21 @@ describe('a create with a template', () => {
     });
   });
 
+  const withExecutor = (defaultSandboxType: 'kubernetes' | 'docker', more: object = {}) =>
+    readAgentCreate({ namespace: 'n', name: 'a', template: 'base', ...more }, 'default', { defaultSandboxType });
+
+  test('a template in a cluster has the image of Rookery, unless another one is named', () => {
+    expect(withExecutor('kubernetes')).toMatchObject({ spec: { template: 'base', rootfs: { imageUrl: '' } } });
+    const named = { runtime_spec: { runtime: 'python3', rootfs: { imageurl: 'mine' } } };
+    expect(withExecutor('kubernetes', named)).toMatchObject({ spec: { rootfs: { imageUrl: 'mine' } } });
+  });
+
+  test('a template is refused for a container without an image', () => {
+    expect(() => withExecutor('docker')).toThrow(
+      'template: a docker sandbox has the files of an image, and base is none: name an image instead',
+    );
+  });
+
   test('an empty template makes an agent with code', () => {
     expect(readSpec(createBody({ template: '' }))).toEqual(SPEC);
   });

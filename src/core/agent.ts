@@ -255,11 +255,25 @@ export function readAgentCreate(sentBody: JsonObject, tenant: string, defaults: 
   if (inline === undefined) return { ...request, mode: 'registered', urn: form.read('urn').urn };
   const spec = resolveSpec(request, inline, defaults);
   if (template === '') return { ...request, mode: 'inline', spec };
-  return { ...request, mode: 'inline', spec: { ...spec, ...NO_CODE, template } };
+  const sandbox = { ...spec, ...NO_CODE, template };
+  return { ...request, mode: 'inline', spec: image === '' ? withTemplateFiles(sandbox, template) : sandbox };
 }
 
 /** Fields of the spec of a sandbox without code. */
 const NO_CODE = { codePath: '', handler: '', initializer: '', preStop: '' };
+
+/**
+ * Returns the spec with the files of a template: those of the host, or of Rookery's own image in a cluster.
+ * The name of a template is never pulled as an image. Fails with `invalid_request` for a container.
+ */
+function withTemplateFiles(spec: InstanceSpec, template: string): InstanceSpec {
+  const { rootfs, sandboxType } = spec;
+  if (rootfs.type !== 'image' || rootfs.imageUrl !== template) return spec;
+  if (runsInCluster(sandboxType)) return { ...spec, rootfs: { ...rootfs, imageUrl: '' } };
+  throw invalidRequest(
+    `invalid request body: template: a ${sandboxType} sandbox has the files of an image, and ${template} is none: name an image instead`,
+  );
+}
 
 /** Adds a `runtime_spec` with the defaults to a request that names only a template, or an image. */
 function withTemplateSpec(body: JsonObject): JsonObject {

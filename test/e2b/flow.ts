@@ -22,6 +22,8 @@ export interface Flow {
   readonly args?: readonly string[];
   /** Returns further arguments, which a part that is started first decides. */
   readonly serviceArgs?: () => Promise<readonly string[]>;
+  /** Timeout of the start of the parts that `serviceArgs` starts. Default: that of hooks. */
+  readonly startMs?: number;
   /** Parts that it needs in addition to those of all flows. */
   readonly parts?: readonly Part[];
   /** Returns additional environment variables of the flow. */
@@ -52,7 +54,7 @@ export function describeFlow(title: string, flow: Flow): void {
     beforeAll(async () => {
       service = await E2bService.start([...(flow.args ?? []), ...((await flow.serviceArgs?.()) ?? [])]);
       running = new RunningFlow(flow, service, { ...service.sdkEnvironment, ...(await flow.env?.(service)) });
-    });
+    }, flow.startMs);
     afterAll(async () => {
       await running?.end();
       await service?.remove();
