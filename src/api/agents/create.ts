@@ -113,13 +113,22 @@ async function resolveSpec(create: AgentCreateRequest, options: CreateRouteOptio
 const SLEEPS_ON_REQUEST =
   'durable: it sleeps only on request, because a connection to a published port cannot wake it; use expose instead of ports';
 
+const HAS_NO_STATE =
+  'durable: an HTTP server has no context.state; of what it writes, only durable.files is there after a sleep or a crash';
+/** Runtimes whose programs are HTTP servers. */
+const HTTP_RUNTIMES: readonly string[] = ['http', 'custom image'];
+
 /** Returns warnings about the members of `durable`. */
-export function stateWarnings({ body }: FastifyRequest, { durable, ports }: InstanceSpec): readonly string[] {
+export function stateWarnings({ body }: FastifyRequest, { durable, ports, runtime }: InstanceSpec): readonly string[] {
   if (durable === undefined) return [];
   const parsed = parseJson(body as Buffer);
   const warnings = parsed.ok && isJsonObject(parsed.value) ? durableWarnings(parsed.value) : [];
   const isIgnored = ports.length > 0 && (durable.sleepMs ?? 0) > 0;
-  return isIgnored ? [...warnings, SLEEPS_ON_REQUEST] : warnings;
+  return [
+    ...warnings,
+    ...(isIgnored ? [SLEEPS_ON_REQUEST] : []),
+    ...(HTTP_RUNTIMES.includes(runtime) ? [HAS_NO_STATE] : []),
+  ];
 }
 
 async function checkTemplate({ template: name, rootfs }: InstanceSpec, options: CreateRouteOptions): Promise<void> {
