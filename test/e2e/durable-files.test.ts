@@ -1,6 +1,7 @@
 import { chmodSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { describeWith } from '../probe.ts';
 import { checkDurableFiles } from '../suites/durable-files.ts';
 import { Bed } from './agents.ts';
 
@@ -47,9 +48,10 @@ test('the start of a service removes the directories of agents that do not exist
   expect(readdirSync(join(directory, id.slice(0, 2)))).toEqual([id]);
 }, 60_000);
 
-test('a durable HTTP server keeps its files over a sleep, and its create warns that it has no state', async () => {
-  await using bed = await Bed.start({
-    'server.py': `
+describeWith(['root', 'namespaces'], 'a durable HTTP server', () => {
+  test('a durable HTTP server keeps its files over a sleep, and its create warns that it has no state', async () => {
+    await using bed = await Bed.start({
+      'server.py': `
 import http.server, os
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
@@ -64,21 +66,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 http.server.HTTPServer(("", int(os.environ.get("PORT", "8000"))), Handler).serve_forever()
 `,
-    bootstrap: '#!/bin/sh\nexec python3 /code/server.py\n',
-  });
-  chmodSync(join(bed.codeDir, 'bootstrap'), 0o755);
-  const spec = { runtime: 'http', handler: '' };
-  const created = await bed.ask(
-    'POST',
-    '/api/agent',
-    bed.createBody('a', '', spec, { durable: { files: { path: '/data' } } }),
-  );
-  expect(created).toMatchObject({
-    status: 200,
-    body: { warnings: expect.arrayContaining([expect.stringContaining('an HTTP server has no context.state')]) },
-  });
-  const id = String(created.body.instance_id);
-  expect((await bed.invoke(id)).body.data).toBe(1);
-  expect((await bed.ask('POST', `/api/agent/${id}/sleep`)).status).toBe(200);
-  expect((await bed.invoke(id)).body.data).toBe(2);
-}, 60_000);
+      bootstrap: '#!/bin/sh\nexec python3 /code/server.py\n',
+    });
+    chmodSync(join(bed.codeDir, 'bootstrap'), 0o755);
+    const spec = { runtime: 'http', handler: '' };
+    const created = await bed.ask(
+      'POST',
+      '/api/agent',
+      bed.createBody('a', '', spec, { durable: { files: { path: '/data' } } }),
+    );
+    expect(created).toMatchObject({
+      status: 200,
+      body: { warnings: expect.arrayContaining([expect.stringContaining('an HTTP server has no context.state')]) },
+    });
+    const id = String(created.body.instance_id);
+    expect((await bed.invoke(id)).body.data).toBe(1);
+    expect((await bed.ask('POST', `/api/agent/${id}/sleep`)).status).toBe(200);
+    expect((await bed.invoke(id)).body.data).toBe(2);
+  }, 60_000);
+});
