@@ -140,8 +140,11 @@ const FACTS = [
   ...['place_us', 'start_us', 'load_us', 'run_us', 'input_bytes', 'output_bytes', 'bytes', 'error'],
 ] as Exclude<keyof CallFacts, 'parent_id'>[];
 
-/** The bounds make this a search in the primary key. */
-const PARENT_ID = sql<string | null>`(select made.id from calls as made where made.tenant = calls.tenant
+/**
+ * The bounds make this a search in the primary key. The tenant is an expression, which has no index: SQLite
+ * would walk through all calls of the tenant otherwise.
+ */
+const PARENT_ID = sql<string | null>`(select made.id from calls as made where made.tenant || '' = calls.tenant
   and made.id between calls.parent || '-0000-000000000000' and calls.parent || '-ffff-ffffffffffff' limit 1)`.as(
   'parent_id',
 );
