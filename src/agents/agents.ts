@@ -10,6 +10,7 @@ import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogChunks, LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import { findAgentIds, listAgentsWithSandbox, listSandboxIds } from '../storage/queries/agents.ts';
 import { AgentAlarms } from './agent-alarms.ts';
+import { AgentCopies } from './agent-copies.ts';
 import { AgentCreates } from './agent-creates.ts';
 import { AgentDeletes } from './agent-deletes.ts';
 import { AgentExpiries } from './agent-expiries.ts';
@@ -27,9 +28,7 @@ import type {
   CreateInstance,
   ExpiryChange,
   InstanceQuery,
-  ResumedInstance,
   SleepRequest,
-  WokenInstance,
 } from './contract.ts';
 import type { AgentsOptions } from './options.ts';
 import { PolicyRestarts } from './policy-restarts.ts';
@@ -69,6 +68,7 @@ export class Agents implements AgentInstances {
   readonly #sleeps: AgentSleeps;
   readonly #updates: AgentUpdates;
   readonly alarms: AgentAlarms;
+  readonly copies: AgentCopies;
 
   constructor(options: AgentsOptions) {
     this.#options = options;
@@ -122,6 +122,7 @@ export class Agents implements AgentInstances {
       records: this.#records,
       restart: (id, reason) => this.#restart(id, { reason }),
     });
+    this.copies = new AgentCopies(options, { starts: this.#starts, records: this.#records, agents: this });
     this.alarms = new AgentAlarms({
       ...common,
       records: this.#records,
@@ -232,8 +233,9 @@ export class Agents implements AgentInstances {
   }
 
   liveSandboxes(): readonly { readonly tenant: string; readonly id: string }[] {
-    const agents = this.#instances.allLive('agent');
-    return agents.filter(live => this.#instances.recordOf(live)?.spec.includes('"template":"'));
+    return this.#instances
+      .allLive('agent')
+      .filter(live => this.#instances.recordOf(live)?.spec.includes('"template":"'));
   }
 
   async list(query: InstanceQuery): Promise<{ instances: readonly Instance[]; nextCursor: string | null }> {
@@ -293,7 +295,7 @@ export class Agents implements AgentInstances {
     return await this.#pauses.pause(tenant, id);
   }
 
-  async resume(tenant: string, id: string, change?: ExpiryChange): Promise<ResumedInstance> {
+  async resume(tenant: string, id: string, change?: ExpiryChange): ReturnType<AgentInstances['resume']> {
     const resumed = await this.#pauses.resume(tenant, id);
     this.alarms.look();
     const instance = await this.#records.get(tenant, id);
@@ -309,7 +311,7 @@ export class Agents implements AgentInstances {
     return await this.#updates.update(tenant, id, change);
   }
 
-  async wake(tenant: string, id: string): Promise<WokenInstance> {
+  async wake(tenant: string, id: string): ReturnType<AgentInstances['wake']> {
     const { status } = await this.#records.flushedRecord(tenant, id);
     if (status === 'PAUSED') {
       const { instance, resumed } = await this.resume(tenant, id);
@@ -346,8 +348,7 @@ export class Agents implements AgentInstances {
     if (status === 'SLEEPING') return logOf((await this.#options.previousLogs?.read(id, 1, request.tail)) ?? '');
     if (handle === null) throw noSandbox(id);
     this.#records.assertHere(record);
-    const driver = await this.#options.drivers(sandboxType);
-    return driver.logs(handle, request, signal);
+    return (await this.#options.drivers(sandboxType)).logs(handle, request, signal);
   }
 
   async previousLog(tenant: string, id: string, run: number, tail: number | null): Promise<string> {

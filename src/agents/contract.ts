@@ -129,6 +129,9 @@ export interface AgentInstances {
   /** The alarms of durable instances. */
   readonly alarms: AgentAlarmStore;
 
+  /** Exports and imports of durable instances. */
+  readonly copies: AgentCopyStore;
+
   /** Returns the log of the sandbox, also for a FAILED instance, whose logs are kept until it is deleted. */
   logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<LogChunks>;
 
@@ -152,6 +155,28 @@ export interface AgentAlarmStore {
   set(tenant: string, id: string, alarm: Alarm): Promise<void>;
   /** Cancels an alarm. Fails with `not_found` if there is none of this name. */
   cancel(tenant: string, id: string, name: string): Promise<void>;
+}
+
+/**
+ * Copies of durable instances. Each method fails with `not_found` like `AgentInstances.get`, and with
+ * `failed_precondition` if the instance is not durable.
+ */
+export interface AgentCopyStore {
+  /** Returns the settings of the next start, and the last saved state with its alarms. */
+  read(tenant: string, id: string): Promise<AgentContent>;
+  /**
+   * Makes a SLEEPING instance. Fails with `already_exists` if its name is taken, and as a create does if this
+   * installation cannot run it.
+   */
+  create(content: AgentContent): Promise<Instance>;
+}
+
+/** Durable instance without its sandbox and its files. */
+export interface AgentContent {
+  readonly spec: InstanceSpec;
+  /** JSON; null: nothing was saved. */
+  readonly state: string | null;
+  readonly alarms: readonly Alarm[];
 }
 
 export interface CreateInstance {

@@ -120,6 +120,19 @@ function withoutAbsent<T extends object>(value: T): Partial<T> {
   return Object.fromEntries(Object.entries(value).filter(([, each]) => each !== undefined)) as Partial<T>;
 }
 
+/** Returns what the caller added to a registered function. */
+export function ownOf(
+  { env, mounts }: InstanceSpec,
+  before: AgentFunction,
+): { readonly env: Variables; readonly mounts: readonly MountSpec[] } {
+  const isOwn = ([name, value]: [string, unknown]) =>
+    JSON.stringify(before.environment[name]) !== JSON.stringify(value);
+  return {
+    env: Object.fromEntries(Object.entries(env).filter(isOwn)) as Variables,
+    mounts: mounts.slice(before.mounts.length),
+  };
+}
+
 /**
  * Returns the spec of an agent after a change of what its function gives. `before`: the version that it was
  * made from, which separates the caller's variables and mounts. Fails with `failed_precondition`.
@@ -130,14 +143,13 @@ export function respecified(
   { before, after }: { readonly before: AgentFunction; readonly after: AgentFunction },
   defaults: ExecutorDefaults,
 ): InstanceSpec {
-  const isOwn = ([name, value]: [string, unknown]) =>
-    JSON.stringify(before.environment[name]) !== JSON.stringify(value);
+  const own = ownOf(spec, before);
   const { entries: _entries, ...durable } = spec.durable ?? { schema: 1 };
   const request = {
     ...spec,
     durable,
-    envVars: envVars ?? (Object.fromEntries(Object.entries(spec.env).filter(isOwn)) as Variables),
-    mounts: mounts ?? spec.mounts.slice(before.mounts.length),
+    envVars: envVars ?? own.env,
+    mounts: mounts ?? own.mounts,
   };
   const next = resolveRegistered(request, after, defaults);
   if (next.sandboxType !== spec.sandboxType)

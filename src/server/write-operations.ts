@@ -3,7 +3,7 @@ import * as pools from '../registry/pool-writes.ts';
 import * as reservations from '../registry/reservation-writes.ts';
 import { changeAgentAlarms } from '../storage/queries/agent-alarms.ts';
 import { saveAgentState } from '../storage/queries/agent-states.ts';
-import { changeAgentSpec, takeAgentName } from '../storage/queries/agents.ts';
+import { changeAgentSpec, insertSleepingAgent, takeAgentName } from '../storage/queries/agents.ts';
 import { deleteApiKey, insertApiKey } from '../storage/queries/api-keys.ts';
 import { claimAsyncCall, finishAsyncCall, insertAsyncCall } from '../storage/queries/async-calls.ts';
 import { deleteCallRecording, putCallRecording } from '../storage/queries/call-recordings.ts';
@@ -44,6 +44,7 @@ export const WRITE_OPERATIONS = {
   ...reservations,
   takeAgentName,
   changeAgentSpec,
+  insertSleepingAgent,
   saveAgentState,
   changeAgentAlarms,
   insertInstanceUnder,

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type {
   AgentAlarmStore,
   AgentChange,
+  AgentCopyStore,
   AgentInstances,
   CreateInstance,
   ExpiryChange,
@@ -200,6 +201,15 @@ export class MemoryInstances implements AgentInstances {
   }
 
   readonly #alarms = new Map<string, Map<string, Alarm>>();
+  readonly copies: AgentCopyStore = {
+    read: async (tenant, id) => {
+      const { spec } = this.#find(tenant, id);
+      if (spec.durable === undefined) throw notDurable(id);
+      return { spec, state: null, alarms: await this.alarms.list(tenant, id) };
+    },
+    create: ({ spec }) => this.create({ spec }),
+  };
+
   readonly alarms: AgentAlarmStore = {
     list: async (tenant, id) => [...this.#alarmsOf(tenant, id).values()],
     set: async (tenant, id, alarm) => {

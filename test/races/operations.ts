@@ -189,6 +189,12 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
     ];
   },
   changeAgentAlarms: random => [`f-${random.below(3)}`, [alarmChange(random)]],
+  insertSleepingAgent: random => [
+    storedInstance({ id: `f-${random.below(3)}`, status: 'SLEEPING', owner: { kind: 'agent', key: 'k' } }),
+    { namespace: 'ns', name: random.pick(NAMES), idempotency: undefined },
+    random.pick([null, { version: 1, schema: 1, bytes: 7, state: '{"n":1}', saved_at_ms: NOW_MS }]),
+    random.pick([[], [readAlarm({ after: 60 }, random.pick(ALARMS), 'x', NOW_MS)]]),
+  ],
   changeAgentSpec: random => [
     { id: `f-${random.below(3)}`, epoch: 1, nodeId: random.pick(NODES) },
     `{"n":${random.below(3)}}`,

@@ -856,6 +856,11 @@ export type HealthResponse = {
   status: string;
 };
 
+export type ImportAgentResponse = {
+  code: 201;
+  instance_id: string;
+};
+
 export type InvokeAgentResponse = {
   code: 200;
   /** What the handler returned. */
@@ -1864,6 +1869,18 @@ export interface Operations {
     body: undefined;
     answer: CancelAgentAlarmResponse;
   };
+  exportAgent: {
+    params: { instanceId: string };
+    query: object;
+    body: undefined;
+    answer: unknown;
+  };
+  importAgent: {
+    params: object;
+    query: { namespace?: string | undefined; name?: string | undefined };
+    body: undefined;
+    answer: ImportAgentResponse;
+  };
   restartAgent: {
     params: { instanceId: string };
     query: object;
@@ -2433,6 +2450,8 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   listAgentAlarms: ['GET', '/api/agent/{instanceId}/alarms'],
   setAgentAlarm: ['PUT', '/api/agent/{instanceId}/alarms/{name}'],
   cancelAgentAlarm: ['DELETE', '/api/agent/{instanceId}/alarms/{name}'],
+  exportAgent: ['GET', '/api/agent/{instanceId}/export'],
+  importAgent: ['POST', '/api/agent/import'],
   restartAgent: ['POST', '/api/agent/{instanceId}/restart'],
   agentLogs: ['GET', '/api/agent/{instanceId}/logs'],
   agentExec: ['POST', '/api/agent/{instanceId}/exec'],

@@ -17,6 +17,7 @@ import { type AddressDomain, addressUrl } from '../passthrough/address-targets.t
 import { badQuery } from '../query.ts';
 import { STATS, toStatsView } from '../stats-view.ts';
 import { addAlarmRoutes } from './alarms.ts';
+import { addCopyRoutes } from './copies.ts';
 import { addCreateRoute, type CreateRouteOptions } from './create.ts';
 import { AGENT_DOCS } from './docs.ts';
 import { DELETE_QUERY, LIST_QUERY, PREVIOUS_QUERY } from './parameters.ts';
@@ -62,6 +63,7 @@ export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions
   addSleepRoutes(app, instances, recordFor);
   addAlarmRoutes(app, instances.alarms);
   addUpdateRoute(app, options, recordFor);
+  addCopyRoutes(app, options);
 
   app.post<ById>(
     '/api/agent/:instanceId/restart',

@@ -86,7 +86,10 @@ async function create(request: FastifyRequest, reply: FastifyReply, options: Cre
  * Resolves the specification of an agent, and checks its sources and code packages.
  * Sources of the request are checked before the URN is resolved; sources of the function afterwards.
  */
-async function resolveSpec(create: AgentCreateRequest, options: CreateRouteOptions): Promise<InstanceSpec> {
+export async function resolveSpec(
+  create: AgentCreateRequest,
+  options: Omit<CreateRouteOptions, 'instances'>,
+): Promise<InstanceSpec> {
   const { mountPolicy } = options;
   const { packages, others } = splitMounts(create.mounts);
   if (create.mode === 'inline') {
@@ -131,7 +134,10 @@ export function stateWarnings({ body }: FastifyRequest, { durable, ports, runtim
   ];
 }
 
-async function checkTemplate({ template: name, rootfs }: InstanceSpec, options: CreateRouteOptions): Promise<void> {
+async function checkTemplate(
+  { template: name, rootfs }: InstanceSpec,
+  options: Pick<CreateRouteOptions, 'images'>,
+): Promise<void> {
   if (name === undefined || findTemplate(name) !== undefined) return;
   if (rootfs.type === 'image' && rootfs.imageUrl === name) return await checkImage(options.images, name);
   const names = templateNames().join(', ');

@@ -83,6 +83,11 @@ export const DELETE_QUERY = {
   ),
 };
 
+export const IMPORT_QUERY = {
+  namespace: anyText({ description: 'Another namespace than that of the export.' }),
+  name: anyText({ description: 'Another name than that of the export.' }),
+};
+
 export const UPDATE_QUERY = {
   apply: parsed<'now' | undefined>(
     { enum: ['now'], description: '`now`: it takes effect between two calls. Default: at the next start.' },

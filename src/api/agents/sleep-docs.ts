@@ -5,7 +5,7 @@ import { describeParameters } from '../../core/parameter.ts';
 import { errorDocs } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 import { AgentGot } from './docs.ts';
-import { SLEEP_QUERY, UPDATE_QUERY } from './parameters.ts';
+import { IMPORT_QUERY, SLEEP_QUERY, UPDATE_QUERY } from './parameters.ts';
 
 const tags = ['agent'];
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
@@ -14,6 +14,7 @@ const byName = Type.Object({
   instanceId: byId.properties.instanceId,
   name: Type.String({ description: 'The name of the alarm: 1 to 128 characters.' }),
 });
+const bytes = Type.Unsafe({ type: 'string', format: 'binary' });
 const unknown = { 404: errorDocs('`instance not found: <id>`') };
 
 const AgentWoken = Type.Object({
@@ -77,6 +78,33 @@ export const SLEEP_DOCS = {
       409: errorDocs('It does not run and is not durable, or is being changed.'),
       429: errorDocs('The machine has no room for it. It stays asleep.'),
       503: errorDocs('Its runtime does not start; the instance may be `FAILED`.'),
+    },
+  },
+  export: {
+    tags,
+    operationId: 'exportAgent',
+    summary: 'Export a durable agent: its settings, its saved state and its alarms',
+    description:
+      'A tar with `agent.json`, `state.json` and `alarms.json`. It has no values of secrets, no code packages and no files.',
+    params: byId,
+    response: {
+      200: { description: 'The tar.', content: { 'application/x-tar': { schema: bytes } } },
+      ...unknown,
+      409: errorDocs('It is not durable.'),
+    },
+  },
+  import: {
+    tags,
+    operationId: 'importAgent',
+    summary: 'Make a sleeping agent of an export',
+    consumes: ['application/x-tar'],
+    querystring: describeParameters(IMPORT_QUERY),
+    body: { content: { 'application/x-tar': { schema: bytes } } },
+    response: {
+      201: json('It is SLEEPING.', Type.Object({ code: Type.Literal(201), instance_id: Type.String() })),
+      400: errorDocs('`invalid export: …`'),
+      409: errorDocs('Its name is taken, or a code package, a mount or a secret does not exist.'),
+      413: errorDocs('It is too large.'),
     },
   },
   update: {

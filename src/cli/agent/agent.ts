@@ -7,6 +7,7 @@ import { usageError } from '../shared/exit.ts';
 import type { Context } from '../shared/io.ts';
 import { addLogs } from '../shared/logs.ts';
 import { oneOf } from '../shared/print.ts';
+import { addCopies } from './copy-commands.ts';
 import { addFiles } from './files.ts';
 
 const UPLOAD = 'upload the code also to a service on this machine';
@@ -29,6 +30,7 @@ export function register(program: Command, context: Context): void {
   addPauses(agent, context);
   addAlarms(agent, context);
   addUpdate(agent, context);
+  addCopies(agent, context, addAgentCommand(agent, 'export'));
   addLogs(agent, context);
   addExec(agent, context);
   addProcesses(agent, context);

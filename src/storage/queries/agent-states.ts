@@ -32,7 +32,8 @@ const runningOf = prepare((db, p: OwnedInstanceRef) =>
     .where('status', '=', 'RUNNING'),
 );
 
-const put = prepare((db, p: AgentStateTable) =>
+/** Stores the state of an agent unless a newer one is stored. Returns no row then. */
+export const putAgentState = prepare((db, p: AgentStateTable) =>
   db
     .insertInto('agent_states')
     .values({
@@ -70,7 +71,7 @@ export async function saveAgentState(
   alarms: readonly AlarmChange[],
 ): Promise<boolean> {
   if ((await runningOf(transaction, ref)).length === 0) return false;
-  if (row !== null && (await put(transaction, { ...row, agent_id: ref.id })).length === 0) return false;
+  if (row !== null && (await putAgentState(transaction, { ...row, agent_id: ref.id })).length === 0) return false;
   return alarms.length === 0 || (await changeAgentAlarms(transaction, ref.id, alarms));
 }
 

@@ -1,4 +1,5 @@
 import type { Selectable } from 'kysely';
+import type { Alarm } from '../../core/alarm.ts';
 import type { InstanceStatus, Labels } from '../../core/instance.ts';
 import { chunksOf } from '../../lib/split.ts';
 import { alone } from '../alone.ts';
@@ -6,9 +7,14 @@ import { HAS_PLANNED_RESTART, IS_AGENT, MAY_HAVE_SANDBOX } from '../conditions.t
 import type { Database, WriteTransaction } from '../database.ts';
 import { prepare } from '../prepared.ts';
 import type { InstanceTable } from '../schema.ts';
+import type { AgentStateTable } from '../schema-agents.ts';
+import { changeAgentAlarms } from './agent-alarms.ts';
+import { putAgentState } from './agent-states.ts';
 import { publish } from './feed.ts';
 import {
+  type AgentIdentity,
   type InstancePatch,
+  insertInstance,
   MAX_IDS,
   namelessName,
   type OwnedInstanceRef,
@@ -214,6 +220,29 @@ export async function changeAgentSpec(
 }
 
 const CHANGEABLE: readonly InstanceStatus[] = ['RUNNING', 'FAILED', 'PAUSED', 'SLEEPING'];
+
+/**
+ * Inserts a sleeping agent with its saved state (null: none) and its alarms. Returns false and writes nothing
+ * if its name is taken.
+ */
+export async function insertSleepingAgent(
+  transaction: WriteTransaction,
+  record: StoredInstance,
+  agent: AgentIdentity,
+  state: Omit<AgentStateTable, 'agent_id'> | null,
+  alarms: readonly Alarm[],
+): Promise<boolean> {
+  if (!(await insertInstance(transaction, record, agent))) return false;
+  const { pausedAtMs, expiresAtMs } = record;
+  await updateInstance(transaction, record, ['SLEEPING'], { pausedAtMs, expiresAtMs });
+  if (state !== null) await putAgentState(transaction, { ...state, agent_id: record.id });
+  await changeAgentAlarms(
+    transaction,
+    record.id,
+    alarms.map(alarm => ({ kind: 'put', alarm })),
+  );
+  return true;
+}
 
 /** Frees the agent's idempotency key for another request. The agent stays. */
 export async function forgetIdempotencyKey(database: Database, id: string): Promise<void> {

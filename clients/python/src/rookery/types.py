@@ -965,6 +965,11 @@ class HealthResponse(TypedDict):
     status: str
 
 
+class ImportAgentResponse(TypedDict):
+    code: Literal[201]
+    instance_id: str
+
+
 class InvokeAgentResponse(TypedDict):
     code: Literal[200]
     data: Any
@@ -1986,6 +1991,8 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "listAgentAlarms": ("GET", "/api/agent/{instanceId}/alarms"),
     "setAgentAlarm": ("PUT", "/api/agent/{instanceId}/alarms/{name}"),
     "cancelAgentAlarm": ("DELETE", "/api/agent/{instanceId}/alarms/{name}"),
+    "exportAgent": ("GET", "/api/agent/{instanceId}/export"),
+    "importAgent": ("POST", "/api/agent/import"),
     "restartAgent": ("POST", "/api/agent/{instanceId}/restart"),
     "agentLogs": ("GET", "/api/agent/{instanceId}/logs"),
     "agentExec": ("POST", "/api/agent/{instanceId}/exec"),
