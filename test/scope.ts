@@ -139,6 +139,8 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/e2e/call-recordings.test.ts',
     'test/e2e/call-replay.test.ts',
     'test/e2e/dependencies.test.ts',
+    'test/e2e/durable-files.test.ts',
+    'test/e2e/durable-updates.test.ts',
     'test/e2e/function-soak.test.ts',
     'test/e2e/history-disk.test.ts',
     'test/e2e/history.test.ts',

@@ -65,7 +65,7 @@ export class AgentDeletes {
       if (record.epoch > 1 || record.pausedAtMs > 0) await previousLogs?.remove(id);
       await this.#end(record, graceMs, stages);
       release(record);
-      if (toInstance(record).spec.durable?.files) await files?.remove(id);
+      if (toInstance(record).spec.durable) await files?.remove(id);
     } catch (error) {
       instances.reconcileSoon();
       const text = `instance ${id} could not be removed yet; the service retries: ${messageOf(error)}`;

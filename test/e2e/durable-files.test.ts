@@ -36,6 +36,24 @@ test('a create whose name is taken leaves no directory', async () => {
   expect(names.filter(name => String(name).includes('/'))).toEqual([`${id.slice(0, 2)}/${id}`]);
 }, 60_000);
 
+test('a change gives an agent files at its next start, and a delete before that start leaves none', async () => {
+  await using bed = await Bed.start({
+    'app.py': 'import os\ndef handle(event, context):\n    return os.path.isdir("/data")\n',
+  });
+  const change = { durable: { files: { path: '/data' } } };
+  const under = (id: string) => existsSync(join(bed.server.dataDir, 'agents', id.slice(0, 2), id));
+  const [used, unused] = [
+    await bed.create('a', 'app.handle', {}, { durable: true }),
+    await bed.create('b', 'app.handle', {}, { durable: true }),
+  ];
+  for (const id of [used, unused]) expect((await bed.ask('PATCH', `/api/agent/${id}`, change)).status).toBe(200);
+  expect((await bed.invoke(used)).body.data).toBe(false);
+  expect((await bed.ask('POST', `/api/agent/${used}/sleep`)).status).toBe(200);
+  expect((await bed.invoke(used)).body.data).toBe(true);
+  for (const id of [used, unused]) expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
+  expect([under(used), under(unused)]).toEqual([false, false]);
+}, 60_000);
+
 test('the start of a service removes the directories of agents that do not exist', async () => {
   await using bed = await Bed.start(CODE);
   const id = await bed.create('a', 'app.handle', {}, { durable: { files: { path: '/data' } } });
