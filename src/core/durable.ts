@@ -2,6 +2,7 @@ import { posix } from 'node:path';
 import { invalidRequest } from './error.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
 import { boolean, described, integer, type Kind, number, refine, text, wrongAt } from './kind.ts';
+import { runsInCluster } from './sandbox-types.ts';
 import { maybe, type ObjectKind, object, optional, required } from './shape.ts';
 
 /** A durable agent as requested: its state is saved before a call is answered. */
@@ -145,9 +146,9 @@ export function assertFilesFit(
   sandboxType: string,
   others: readonly string[],
 ): void {
-  if (sandboxType === 'kubernetes')
+  if (runsInCluster(sandboxType))
     throw invalidRequest(
-      'invalid request body: durable.files: pods keep no files; use the sandbox type process, supervisor or docker',
+      'invalid request body: durable.files: pods keep no files; choose a sandbox_type of this machine',
     );
   const isIn = (inner: string, outer: string) => `${inner}/`.startsWith(`${outer}/`);
   const other = others.map(each => posix.normalize(each)).find(each => isIn(path, each) || isIn(each, path));

@@ -36,7 +36,8 @@ class Tenant {
   async create(changes: object = {}): Promise<string> {
     const body = { namespace: 'default', name: `s-${randomUUID()}`, template: 'base', ...changes };
     const created = await this.send('POST', '', body);
-    expect(created.body).toEqual({ code: 200, instance_id: expect.any(String) });
+    // A machine without networks of sandboxes adds a warning of its own.
+    expect(created.body).toMatchObject({ code: 200, instance_id: expect.any(String) });
     return created.body.instance_id;
   }
 

@@ -107,6 +107,7 @@ const FRONTEND = {
   '/api/aws/keys': false,
   '/api/e2b/keys': false,
   '/api/agent/{instanceId}/alarms': false,
+  '/api/agent/{instanceId}/export': false,
   '/api/agent/{instanceId}/logs': false,
   '/api/agent/{instanceId}/exec': false,
   '/serverless/v1/functions/async-results/{id}': false,

@@ -47,6 +47,6 @@ test('an agent without a code interpreter is refused with the name of the templa
   const answer = await fetch(it.url + PATH, { method: 'POST', body: '{"code":"1"}' });
   expect(answer.status).toBe(409);
   expect(await answer.json()).toMatchObject({
-    message: `agent ${AGENT.id} has no code interpreter: create it with template code-interpreter-v1`,
+    message: `agent ${AGENT.id} has no code interpreter: create it with template code-interpreter-v1, or from an image with python3`,
   });
 });

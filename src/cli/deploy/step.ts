@@ -65,13 +65,13 @@ export function differences(
 type Comparison = 'same' | 'hidden' | 'different';
 
 function compare(wanted: unknown, found: unknown, isEnvironment: boolean): Comparison {
-  if (isDeepStrictEqual(wanted, found)) return 'same';
   if (isEnvironment && found === MASK && typeof wanted === 'string' && wanted !== '') return 'hidden';
-  if (!isJsonObject(wanted) || !isJsonObject(found)) return 'different';
+  if (!isJsonObject(wanted) || !isJsonObject(found)) return isDeepStrictEqual(wanted, found) ? 'same' : 'different';
+  // A member without a value is like an absent one.
   const each = Object.keys({ ...wanted, ...found }).map(name =>
     compare(wanted[name], found[name], isEnvironment || ENVIRONMENTS.has(name)),
   );
-  return each.includes('hidden') && !each.includes('different') ? 'hidden' : 'different';
+  return each.find(what => what === 'different') ?? each.find(what => what === 'hidden') ?? 'same';
 }
 
 export async function nothing(): Promise<string> {
