@@ -9,6 +9,7 @@ import { isImageName, missingImage, TEMPLATE_PREFIX } from './images.ts';
 const LABEL_OWNER = 'rookery.template.installation';
 const LABEL_TENANT = 'rookery.template.tenant';
 const LABEL_BUILD = 'rookery.template.build';
+const VISIBLE_ASCII = /^[\x21-\x7e]+$/;
 /** Time limit of a commit, whose length depends on the files that the build has written. */
 const COMMIT_TIMEOUT_MS = 600_000;
 
@@ -102,6 +103,8 @@ async function findImage(
   engine: Engine,
   reference: string,
 ): Promise<{ readonly id: string; readonly tenant: string | undefined } | null> {
+  // No path of a request can have such a text, and the daemon has no image of such a name.
+  if (!VISIBLE_ASCII.test(reference)) return null;
   try {
     const { Id: id, Config: config } = await engine.request('look for an image', docker =>
       docker.getImage(reference).inspect(),
