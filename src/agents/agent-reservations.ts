@@ -32,25 +32,23 @@ export class AgentReservations {
    */
   refusal(sandbox: Sized): ServiceError | undefined {
     const held = this.#table.get(sandbox.id)?.reservation;
-    if (held !== undefined) return this.#growthRefusal(held, sandbox);
+    if (held !== undefined) {
+      const isLarger = sandbox.cpuMillis > held.cpuMillis || sandbox.memoryMb > held.memoryMb;
+      return isLarger ? this.#ledger.refusal(this.#sizeOf(sandbox), this.#sizeOf(held)) : undefined;
+    }
     if (this.#maxAwake > 0 && this.#awake >= this.#maxAwake) return tooManyAwake(this.#maxAwake);
     return this.#ledger.refusal(this.#sizeOf(sandbox));
-  }
-
-  #growthRefusal(held: Sized, sandbox: Sized): ServiceError | undefined {
-    if (sandbox.cpuMillis <= held.cpuMillis && sandbox.memoryMb <= held.memoryMb) return undefined;
-    this.#ledger.release('agent', this.#sizeOf(held));
-    const refusal = this.#ledger.refusal(this.#sizeOf(sandbox));
-    this.#ledger.reserve('agent', this.#sizeOf(held));
-    return refusal;
   }
 
   reserve({ id, epoch, cpuMillis, memoryMb }: Sized): void {
     const held = this.#table.get(id)?.reservation;
     const reservation = { id, epoch, cpuMillis, memoryMb };
     this.#table.set(id, { reservation });
-    if (held === undefined) this.#awake += 1;
-    else this.#ledger.release('agent', this.#sizeOf(held));
+    if (held !== undefined) {
+      this.#ledger.resize('agent', this.#sizeOf(held), this.#sizeOf(reservation));
+      return;
+    }
+    this.#awake += 1;
     this.#ledger.reserve('agent', this.#sizeOf(reservation));
   }
 

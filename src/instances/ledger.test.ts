@@ -119,6 +119,31 @@ describe('a refusal of the ledger', () => {
     expect(told).toBe(1);
   });
 
+  test('a changed reservation gives a waiting request only what it leaves', () => {
+    const ledger = ledgerOf();
+    const whole = size({ memoryMb: MACHINE.memoryMb });
+    ledger.reserve('agent', whole);
+    let fits: boolean | undefined;
+    ledger.onRelease(() => {
+      fits = ledger.fits(size());
+    });
+    for (const [to, isEnough] of [
+      [whole, false],
+      [size({ memoryMb: MACHINE.memoryMb - 1024 }), true],
+    ] as const) {
+      expect(ledger.fits(size())).toBe(false);
+      ledger.resize('agent', whole, to);
+      expect(fits).toBe(isEnough);
+    }
+  });
+
+  test('a reservation that replaces another is refused only for what is missing', () => {
+    const ledger = ledgerOf();
+    ledger.reserve('agent', size({ memoryMb: 4096 }));
+    expect(ledger.refusal(size({ memoryMb: 8192 }))?.code).toBe('resource_exhausted');
+    expect(ledger.refusal(size({ memoryMb: 8192 }), size({ memoryMb: 4096 }))).toBeUndefined();
+  });
+
   test('a refusal inside a listener makes the next release call the listener again', () => {
     const ledger = ledgerOf();
     let told = 0;

@@ -81,10 +81,10 @@ export class Ledger {
 
   /**
    * Returns why an instance of this size may not start now, with the holders of the resource. undefined: it
-   * may.
+   * may. `replaced`: reservation that it would replace.
    */
-  refusal(size: Size): ServiceError | undefined {
-    const lacking = this.#lacking(size);
+  refusal(size: Size, replaced?: Size): ServiceError | undefined {
+    const lacking = this.#lacking(size, replaced);
     if (lacking === undefined) return undefined;
     this.#isShort = true;
     const { name, text, unit, setting } = lacking;
@@ -108,6 +108,12 @@ export class Ledger {
     for (const listener of this.#listeners) listener();
   }
 
+  /** Changes a reservation. No waiting request gets its capacity in between. */
+  resize(kind: OwnerKind, from: Size, to: Size): void {
+    this.reserve(kind, to);
+    this.release(kind, from);
+  }
+
   /** Subscribes to releases that follow a refusal. */
   onRelease(listener: () => void): void {
     this.#listeners.add(listener);
@@ -119,8 +125,9 @@ export class Ledger {
   }
 
   /** Returns the first resource that does not suffice. */
-  #lacking(size: Size): (typeof RESOURCES)[number] | undefined {
-    return RESOURCES.find(({ name }) => this.#sum(name) + this.#countOf(size, name) > this.#limit[name]);
+  #lacking(size: Size, held?: Size): (typeof RESOURCES)[number] | undefined {
+    const others = (name: keyof Size) => this.#sum(name) - (held === undefined ? 0 : this.#countOf(held, name));
+    return RESOURCES.find(({ name }) => others(name) + this.#countOf(size, name) > this.#limit[name]);
   }
 
   #sum(name: keyof Size): number {
