@@ -54,7 +54,7 @@ describe('an export of a durable agent', { timeout: 120_000 }, () => {
   const get = async (path: string) => (await bed.ask('GET', path)).body;
   const rookery = (...args: string[]) => cli(['agent', ...args, '--address', bed.server.frontendUrl]);
   const send = async (body: Buffer | string) => {
-    const headers = { 'content-type': 'application/x-tar' };
+    const headers = { 'content-type': 'application/octet-stream' };
     const answer = await fetch(`${bed.server.frontendUrl}/api/agent/import`, { method: 'POST', headers, body });
     return { status: answer.status, message: ((await answer.json()) as { message?: string }).message };
   };

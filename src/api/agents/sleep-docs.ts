@@ -97,9 +97,9 @@ export const SLEEP_DOCS = {
     tags,
     operationId: 'importAgent',
     summary: 'Make a sleeping agent of an export',
-    consumes: ['application/x-tar'],
+    consumes: ['application/octet-stream'],
     querystring: describeParameters(IMPORT_QUERY),
-    body: { content: { 'application/x-tar': { schema: bytes } } },
+    body: { content: { 'application/octet-stream': { schema: bytes } } },
     response: {
       201: json('It is SLEEPING.', Type.Object({ code: Type.Literal(201), instance_id: Type.String() })),
       400: errorDocs('`invalid export: …`'),

@@ -35,7 +35,7 @@ export async function importAgent(io: Io, file: string, options: ImportOptions):
   });
   const client = await Client.open(options, io);
   const query = new URLSearchParams({ ...(namespace && { namespace }), ...(name && { name }) });
-  const headers = { 'content-type': 'application/x-tar' };
+  const headers = { 'content-type': 'application/octet-stream' };
   const answer = await client.json('POST', `/api/agent/import?${query}`, { body, headers });
   if (options.json === true) printJson(io, answer);
   else io.out.write(`${answer.instance_id}\n`);
