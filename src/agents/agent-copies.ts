@@ -68,7 +68,10 @@ export class AgentCopies implements AgentCopyStore {
     const record = { ...draft, nodeId, status: 'SLEEPING' as const, pausedAtMs: sleptAtMs, expiresAtMs };
     const { namespace, name, labels } = spec;
     const identity = { namespace, name, labels, idempotency: undefined };
-    if (!(await writes.write(insertSleepingAgent, record, identity, row, alarms))) throw await this.#whyTaken(spec);
+    if (!(await writes.write(insertSleepingAgent, record, identity, row, alarms))) {
+      await starts.forgetFiles(ref, spec);
+      throw await this.#whyTaken(spec);
+    }
     try {
       const secrets = secretsOf(spec.env);
       if (secrets.length > 0) await this.#options.secrets?.check(spec.tenant, secrets);

@@ -98,7 +98,7 @@ export class AgentCreates {
     } finally {
       if (isTaken) {
         this.#starts.code.release(ref);
-        await this.#starts.forgetFiles(intent);
+        await this.#starts.forgetFiles(ref, spec);
       }
       if (old !== null) await this.#endReplaced((old as ReplacedAgent).id);
     }
@@ -140,7 +140,7 @@ export class AgentCreates {
     } finally {
       if (isTaken) {
         this.#starts.code.release(ref);
-        await this.#starts.forgetFiles(intent);
+        await this.#starts.forgetFiles(ref, spec);
       }
     }
   }

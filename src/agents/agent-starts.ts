@@ -71,6 +71,7 @@ export class AgentStarts {
       return { ...stated, furnish: (handle, signal) => furnish(driver, handle, { ...built, hasFiles }, signal) };
     } catch (error) {
       await this.code.undo(ref);
+      await this.forgetFiles(ref, spec);
       throw error;
     }
   }
@@ -85,7 +86,7 @@ export class AgentStarts {
     const refusal = this.reservations.refusal(intent);
     if (refusal !== undefined) {
       this.code.release(intent);
-      await this.forgetFiles(intent);
+      await this.forgetFiles(intent, toInstance(intent).spec);
       await this.#options.instances.undo(intent, refusal);
       throw refusal;
     }
@@ -97,7 +98,7 @@ export class AgentStarts {
       return instance;
     } catch (error) {
       this.release(intent);
-      await this.forgetFiles(intent);
+      await this.forgetFiles(intent, toInstance(intent).spec);
       throw error;
     }
   }
@@ -120,8 +121,7 @@ export class AgentStarts {
   }
 
   /** Removes the files of an agent whose first start has failed; no client knows it. Never rejects. */
-  async forgetFiles({ epoch, id, spec }: Pick<StoredInstance, 'epoch' | 'id' | 'spec'>): Promise<void> {
-    const { durable } = JSON.parse(spec) as InstanceSpec;
+  async forgetFiles({ epoch, id }: InstanceRef, { durable }: Pick<InstanceSpec, 'durable'>): Promise<void> {
     if (epoch === 1 && durable?.files !== undefined) await this.#options.files?.remove(id);
   }
 

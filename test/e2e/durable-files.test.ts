@@ -25,13 +25,21 @@ test('a create refuses places for files that overlap mounts or are no path, and 
   expect(existsSync(join(bed.server.dataDir, 'agents'))).toBe(false);
 }, 60_000);
 
-test('a create whose name is taken leaves no directory', async () => {
+test('a create or import whose name is taken, or whose secret is missing, leaves no directory', async () => {
   await using bed = await Bed.start(CODE);
   const more = { durable: { files: { path: '/data' } } };
   const id = await bed.create('a', 'app.handle', {}, more);
-  expect(await bed.ask('POST', '/api/agent', bed.createBody('a', 'app.handle', {}, more))).toMatchObject({
-    status: 409,
+  const refused = async (name: string, changes: object) =>
+    (await bed.ask('POST', '/api/agent', bed.createBody(name, 'app.handle', {}, { ...more, ...changes }))).status;
+  expect(await refused('a', {})).toBe(409);
+  expect(await refused('b', { env_vars: { KEY: { secret: 'missing' } } })).toBeGreaterThanOrEqual(400);
+  const exported = await fetch(`${bed.server.frontendUrl}/api/agent/${id}/export`);
+  const imported = await fetch(`${bed.server.frontendUrl}/api/agent/import`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/octet-stream' },
+    body: await exported.arrayBuffer(),
   });
+  expect(imported.status).toBe(409);
   const names = readdirSync(join(bed.server.dataDir, 'agents'), { recursive: true });
   expect(names.filter(name => String(name).includes('/'))).toEqual([`${id.slice(0, 2)}/${id}`]);
 }, 60_000);
